@@ -1,0 +1,89 @@
+"""A conversation: what a row says, before any template or tokenizer is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import xxhash
+
+from outlive.text.spans import Refusal
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+# Keys that say how much a message counts: they steer the loss and are never shown to a template.
+LOSS_KEYS = ("weight", "train")
+
+
+@dataclass(frozen=True)
+class Chat:
+    """A chat. Messages from `first_trained` on may carry loss (0: all of them; else those of a completion)."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None
+    first_trained: int
+
+    def rendered_messages(self) -> list[dict[str, Any]]:
+        """The messages as a template sees them: without the keys that steer the loss."""
+        return [{key: value for key, value in message.items() if key not in LOSS_KEYS} for message in self.messages]
+
+    def with_system(self, text: str | None) -> Chat:
+        """The same chat with a system turn in front, where it has none and `text` is given."""
+        if text is None or self.messages[0]["role"] in ("system", "developer"):
+            return self
+        shifted = self.first_trained + 1 if self.first_trained else 0
+        return Chat([{"role": "system", "content": text}, *self.messages], self.tools, shifted)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Plain text. The loss lies on `completion`; the prompt of a plain text is empty."""
+
+    prompt: str
+    completion: str
+
+
+Conversation = Chat | Text
+
+
+def check_messages(messages: Any, column: str) -> list[dict[str, Any]]:
+    """The messages, checked: a non-empty list of objects with a known role and text content. Raises Refusal."""
+    if not isinstance(messages, Sequence) or not messages:
+        raise Refusal("no_messages", f"'{column}' holds no message")
+    for place, message in enumerate(messages):
+        where = f"{column}[{place}]"
+        if not isinstance(message, Mapping):
+            raise Refusal("bad_message", f"{where} is a {type(message).__name__}, not an object")
+        if message.get("role") not in ROLES:
+            raise Refusal("unknown_role", f"{where} has the role {message.get('role')!r}; known: {', '.join(ROLES)}")
+        content = message.get("content")
+        if content is None and message.get("tool_calls"):
+            continue
+        if not isinstance(content, str):
+            raise Refusal("content_not_text", f"the content of {where} is {_kind(content)}, not text")
+        message_weight(message, where)
+    return [dict(message) for message in messages]
+
+
+def message_weight(message: Mapping[str, Any], where: str = "message") -> float:
+    """How much a message's loss counts: its `weight` (a number ≥ 0) or `train` (true or false); 1 by default."""
+    if message.get("weight") is not None and message.get("train") is not None:
+        raise Refusal("bad_weight", f"{where} has both 'weight' and 'train'")
+    weight = message.get("weight", message.get("train"))
+    if weight is None:
+        return 1.0
+    if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+        raise Refusal("bad_weight", f"the weight of {where} is {weight!r}; it is to be a number ≥ 0")
+    return float(weight)
+
+
+def content_hash(conversation: Conversation) -> int:
+    """64 bits of the conversation's content: equal conversations have equal hashes, whatever their other columns."""
+    value = [conversation.messages, conversation.tools] if isinstance(conversation, Chat) else vars(conversation)
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
+
+
+def _kind(value: Any) -> str:
+    return {"NoneType": "missing", "list": "a list of parts"}.get(type(value).__name__, f"a {type(value).__name__}")

@@ -1,0 +1,88 @@
+"""The ledger: what became of every row. Nothing is dropped, cut or changed without standing here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from outlive.data.rows import ReadCounts, Row
+from outlive.text.spans import Refusal
+
+# Rows of these reasons are too long, not wrong: data.overlong decides about them, not data.bad_rows.
+LENGTH_REASONS = frozenset({"overlong", "no_target_left"})
+MAX_EXAMPLES = 5
+
+_NAMES = {
+    "truncated": "rows cut to data.sequence_length",
+    "split": "rows split into parts",
+    "tokens_cut": "tokens cut off",
+    "parts_without_target": "parts without a target left out",
+    "unrolled": "rows unrolled, one sample per trained turn (their tokens differ from what a server would send)",
+    "joint_differs": "rows whose tokens differ from tokenising the whole text at once",
+    "special_token_in_content": "rows with a special token's text inside a message",
+}
+
+
+@dataclass
+class Ledger:
+    """Counts of one source. rows = kept + bad + overlong, always. `counts` holds what happened to rows that were kept."""
+
+    source: str
+    format: str = ""
+    format_reason: str = ""
+    rows: int = 0
+    kept: int = 0
+    validation_rows: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    examples: list[dict[str, Any]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    unused_columns: Counter[str] = field(default_factory=Counter)
+    blank_lines: int = 0
+    crlf_lines: int = 0
+    bom: bool = False
+
+    @property
+    def bad(self) -> int:
+        """Rows that are wrong, whatever their length."""
+        return sum(number for reason, number in self.refused.items() if reason not in LENGTH_REASONS)
+
+    @property
+    def overlong(self) -> int:
+        """Rows left out since they, or their targets, do not fit the sequence length."""
+        return sum(number for reason, number in self.refused.items() if reason in LENGTH_REASONS)
+
+    def refuse(self, row: Row, refusal: Refusal) -> None:
+        """Count a row that is left out; the first five bad ones are kept with their place."""
+        self.refused[refusal.reason] += 1
+        if refusal.reason not in LENGTH_REASONS and len(self.examples) < MAX_EXAMPLES:
+            self.examples.append(
+                {"line": row.line, "row": row.index, "reason": refusal.reason, "detail": refusal.detail}
+            )
+
+    def finish(self, read: ReadCounts) -> None:
+        """Take over what reading counted, and hold the balance of rows."""
+        self.blank_lines, self.crlf_lines, self.bom = read.blank_lines, read.crlf_lines, read.bom
+        if self.rows != self.kept + self.bad + self.overlong:
+            raise AssertionError(f"the ledger does not balance: {self}")
+
+    def to_json(self) -> dict[str, Any]:
+        return {key: dict(value) if isinstance(value, Counter) else value for key, value in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Ledger:
+        counters = {"refused", "counts", "unused_columns"}
+        return cls(**{key: Counter(item) if key in counters else item for key, item in value.items()})
+
+    def lines(self) -> list[str]:
+        """The ledger for people: one fact a line, zeros left out."""
+        lines = [f"{self.source}: {self.rows} rows, format {self.format} ({self.format_reason})", f"  kept: {self.kept}"]
+        if self.validation_rows:
+            lines.append(f"  of these for validation: {self.validation_rows}")
+        for reason, number in self.refused.most_common():
+            lines.append(f"  left out, {reason}: {number}")
+        lines += [f"  {_NAMES[name]}: {number}" for name, number in self.counts.items() if number]
+        for name, number in self.unused_columns.items():
+            lines.append(f"  column not used: {name} ({number} rows)")
+        notes = [("blank lines", self.blank_lines), ("lines with CRLF", self.crlf_lines), ("byte order mark", self.bom)]
+        return lines + [f"  {name}: {int(number)}" for name, number in notes if number]

@@ -1,0 +1,82 @@
+"""From a file's rows to samples, one row at a time: what `prepare` stores and `inspect` shows is the same stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from outlive.data.conversation import Conversation, content_hash
+from outlive.data.formats import FORMATS, detect, read_conversation
+from outlive.data.ledger import Ledger
+from outlive.data.overlong import fit
+from outlive.data.rows import ReadCounts, Row, read_rows
+from outlive.data.samples import Sample, SampleMaker
+from outlive.data.store import Column
+from outlive.text.spans import Refusal
+
+
+class RowResult(NamedTuple):
+    """What became of a row: its samples, or the refusal. `columns` are the method's values for each sample."""
+
+    row: Row
+    conversation: Conversation | None
+    samples: list[Sample]
+    refusal: Refusal | None
+    columns: dict[str, float]
+    content_hash: int
+
+
+def read_samples(
+    path: Path,
+    maker: SampleMaker,
+    ledger: Ledger,
+    columns: Mapping[str, Column] | None = None,
+    limit: int | None = None,
+    read: ReadCounts | None = None,
+) -> Iterator[RowResult]:
+    """The rows of a file with their samples or refusals. The ledger is filled on the way and balanced at the end.
+
+    `ledger.format` names the format; empty: that of the first readable row. `limit` is a number of rows.
+    """
+    read = read if read is not None else ReadCounts()
+    maker.counts = ledger.counts
+    for row in read_rows(path, read):
+        if limit is not None and row.index >= limit:
+            break
+        ledger.rows += 1
+        result = _read_row(row, maker, ledger, columns or {})
+        if result.refusal is not None:
+            ledger.refuse(row, result.refusal)
+        else:
+            ledger.kept += 1
+        yield result
+    ledger.finish(read)
+
+
+def _read_row(row: Row, maker: SampleMaker, ledger: Ledger, columns: Mapping[str, Column]) -> RowResult:
+    conversation = None
+    try:
+        if row.refusal is not None or row.value is None:
+            raise row.refusal or Refusal("bad_json", "the row is empty")
+        if not ledger.format:
+            ledger.format, ledger.format_reason = detect(row.value)
+        conversation = read_conversation(row.value, ledger.format)
+        values = _column_values(row.value, columns)
+        ledger.unused_columns.update(row.value.keys() - FORMATS[ledger.format].keys - columns.keys())
+        samples = maker.make(conversation)
+        if maker.policy.sequence_length is not None:
+            samples = fit(samples, maker.policy.sequence_length, maker.policy.overlong, maker.counts)
+        return RowResult(row, conversation, samples, None, values, content_hash(conversation))
+    except Refusal as refusal:
+        return RowResult(row, conversation, [], refusal, {}, 0)
+
+
+def _column_values(row: Mapping[str, object], columns: Mapping[str, Column]) -> dict[str, float]:
+    values = {}
+    for name in columns:
+        value = row.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Refusal("bad_column", f"the method reads the number '{name}'; the row has {value!r}")
+        values[name] = value
+    return values

@@ -1,0 +1,233 @@
+"""Prepare: the sources of a run → stores, built once and kept by content, and the ledger of every row."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from outlive.data.ledger import Ledger
+from outlive.data.pipeline import RowResult, read_samples
+from outlive.data.plan import Layout, Mixture, Plan, make_plan
+from outlive.data.rows import ReadCounts
+from outlive.data.samples import Policy, SampleMaker
+from outlive.data.store import VERSION, Column, Store, StoreWriter
+from outlive.run.config import Data, Source
+from outlive.run.errors import InputError
+from outlive.run.files import building_folder, hash_file, hash_json
+from outlive.text.template import ChatTemplate
+from outlive.text.tokenizer import Tokenizer
+
+SIDES = ("train", "validation")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What training reads: stores with their weights, and what became of every row."""
+
+    train: Mixture
+    validation: Mixture | None
+    ledgers: list[Ledger]
+
+    def about(self) -> dict[str, Any]:
+        """For data.json: which stores, with their manifests' counts and hashes, and the ledger."""
+        return {
+            "train": [_about(store, weight) for store, weight in zip(self.train.stores, self.train.weights, strict=True)],
+            "validation": [_about(store, 1.0) for store in self.validation.stores] if self.validation else [],
+            "ledger": [ledger.to_json() for ledger in self.ledgers],
+        }
+
+
+@dataclass(frozen=True)
+class Preparer:
+    """Everything that decides which tokens a row becomes."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    policy: Policy
+    columns: Mapping[str, Column]
+    home: Path
+
+    def key(self, source: Source, path: Path, share: float, side: str) -> str:
+        """The store's name: a hash of all that its content depends on."""
+        template = self.template
+        return hash_json(
+            {
+                "store_version": VERSION,
+                "bytes": hash_file(path),
+                "format": source.format,
+                "limit": source.limit,
+                "template": template.hash if template else None,
+                "date": template.date if template and template.uses_date else None,
+                "tokenizer": self.tokenizer.hash,
+                "special_tokens": self.tokenizer.special_tokens,
+                "policy": vars(self.policy),
+                "columns": {name: vars(column) for name, column in self.columns.items()},
+                "validation_share": share,
+                "side": side,
+            }
+        )
+
+    def store_pair(self, source: Source, share: float) -> tuple[dict[str, Store], Ledger]:
+        """The stores of one source by side, found or built, and its ledger."""
+        path = _local_path(source)
+        sides = SIDES if share else SIDES[:1]
+        folders = {side: self.home / "stores" / self.key(source, path, share, side) for side in sides}
+        if not all((folder / "manifest.json").exists() for folder in folders.values()):
+            try:
+                self._build(source, path, share, folders, with_weight=False)
+            except _RealWeights:
+                self._build(source, path, share, folders, with_weight=True)
+        stores = {side: Store(folder) for side, folder in folders.items()}
+        return stores, Ledger.from_json(stores["train"].manifest["ledger"])
+
+    def _build(
+        self, source: Source, path: Path, share: float, folders: Mapping[str, Path], with_weight: bool
+    ) -> None:
+        maker = SampleMaker(self.tokenizer, self.template, self.policy)
+        ledger = Ledger(str(path), format=source.format or "", format_reason="named by the run file")
+        read = ReadCounts()
+        before = hash_file(path)
+        with ExitStack() as stack:
+            building = {
+                side: stack.enter_context(building_folder(folder, if_exists="keep")) for side, folder in folders.items()
+            }
+            writers = {side: StoreWriter(folder, self.columns, with_weight) for side, folder in building.items()}
+            for result in read_samples(path, maker, ledger, self.columns, source.limit, read):
+                if result.refusal is None:
+                    side = _side(result.content_hash, share)
+                    ledger.validation_rows += side == "validation"
+                    _write(writers[side], result, path.name)
+            if source.limit is None and read.hash != before:
+                raise InputError("the data file changed while it was read", where=str(path), fix="run again")
+            for side, writer in writers.items():
+                writer.close({"side": side, "source": str(path), "ledger": ledger.to_json(), **self._about(before)})
+
+    def _about(self, bytes_hash: str) -> dict[str, Any]:
+        template = self.template
+        return {
+            "source_hash": bytes_hash,
+            "tokenizer_hash": self.tokenizer.hash,
+            "tokenizer": str(self.tokenizer.folder),
+            "template_hash": template.hash if template else None,
+            "template": template.source if template else None,
+            "date": template.date if template and template.uses_date else None,
+            "policy": vars(self.policy),
+        }
+
+
+def prepare(
+    data: Data, tokenizer: Tokenizer, template: ChatTemplate | None, columns: Mapping[str, Column] | None = None
+) -> Prepared:
+    """Rows → stores. Raises InputError for bad rows under `bad_rows: refuse`, for no rows, and for sources that overlap.
+
+    `columns` are those that the method declares; rows carry them as numbers.
+    """
+    policy = Policy(data.loss_on, data.turn_end, data.overlong, data.sequence_length, data.system)
+    preparer = Preparer(tokenizer, template, policy, columns or {}, outlive_home())
+    share = data.validation if isinstance(data.validation, float) else 0.0
+    train, validation, ledgers = [], [], []
+    for source in data.train:
+        stores, ledger = preparer.store_pair(source, share)
+        train.append(stores["train"])
+        validation += [stores["validation"]] if "validation" in stores else []
+        ledgers.append(ledger)
+    for source in data.validation if isinstance(data.validation, list) else []:
+        stores, ledger = preparer.store_pair(source, 0.0)
+        validation.append(stores["train"])
+        ledgers.append(ledger)
+    _refuse_bad_rows(ledgers, data.bad_rows)
+    if not any(len(store) for store in train):
+        lines = "\n".join(line for ledger in ledgers for line in ledger.lines())
+        raise InputError(f"no row is left to train on\n{lines}", fix="see the reasons above")
+    if isinstance(data.validation, list) and data.validation_overlap == "refuse":
+        _refuse_overlap(train, validation)
+    validation = [store for store in validation if len(store)]
+    weights = [source.weight for source in data.train]
+    return Prepared(
+        Mixture(train, weights), Mixture(validation, [1.0] * len(validation)) if validation else None, ledgers
+    )
+
+
+def chat_template(data: Data, tokenizer: Tokenizer) -> ChatTemplate | None:
+    """The template that a run renders with: the file named by data.chat_template, else the tokenizer's own, or None."""
+    source = None
+    if data.chat_template:
+        try:
+            source = Path(data.chat_template).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the chat template cannot be read: {error}", where=data.chat_template) from None
+    elif tokenizer.chat_template is None:
+        return None
+    return ChatTemplate.of(tokenizer, source, date=data.date)
+
+
+def validation_plan(mixture: Mixture, layout: Layout) -> Plan:
+    """The plan of the validation rows: always the same, whatever the run's seed."""
+    return make_plan(mixture, layout, seed=0, epoch=0)
+
+
+def outlive_home() -> Path:
+    """Where stores and models are kept: $OUTLIVE_HOME, else ~/.cache/outlive."""
+    return Path(os.environ.get("OUTLIVE_HOME") or Path.home() / ".cache" / "outlive")
+
+
+class _RealWeights(Exception):
+    """A row has a weight other than 0 and 1: the store needs a weight column."""
+
+
+def _write(writer: StoreWriter, result: RowResult, source_name: str) -> None:
+    if "weight" not in writer.schema.names and any(not np.isin(s.weights, (0, 1)).all() for s in result.samples):
+        raise _RealWeights
+    values = [result.columns for _ in result.samples]
+    writer.add_row(result.samples, f"{source_name}:{result.row.index}", result.content_hash, values)
+
+
+def _side(content_hash: int, share: float) -> str:
+    """Equal rows land on one side, since the side is a function of the content alone."""
+    return "validation" if content_hash < share * 2**64 else "train"
+
+
+def _local_path(source: Source) -> Path:
+    if source.path is None:
+        raise InputError(
+            "reading data sets from the hub is not part of this version",
+            where=f"data.train: {source.hub}",
+            fix="download it as JSON Lines and name the file with data.train.0.path",
+        )
+    return Path(source.path)
+
+
+def _refuse_bad_rows(ledgers: Sequence[Ledger], bad_rows: str) -> None:
+    bad = [ledger for ledger in ledgers if ledger.bad]
+    if not bad or bad_rows == "drop":
+        return
+    lines = []
+    for ledger in bad:
+        reasons = ", ".join(f"{reason}: {number}" for reason, number in ledger.refused.most_common())
+        lines.append(f"{ledger.source}: {ledger.bad} of {ledger.rows} rows cannot be trained on ({reasons})")
+        lines += [f"  {ledger.source}:{row['line']}: {row['reason']}: {row['detail']}" for row in ledger.examples]
+    raise InputError("\n".join(lines), fix="mend the rows, or set data.bad_rows=drop to leave them out, counted")
+
+
+def _refuse_overlap(train: Sequence[Store], validation: Sequence[Store]) -> None:
+    seen = np.concatenate([store.whole_column("content_hash") for store in train])
+    for store in validation:
+        hashes = store.whole_column("content_hash")
+        shared = np.flatnonzero(np.isin(hashes, seen))
+        if len(shared):
+            raise InputError(
+                f"{len(shared)} of {len(store)} validation samples are in the training data too",
+                where=f"{store.manifest['source']}, first: {store.value(int(shared[0]), 'sample_id')}",
+                fix="take them out of one of the two, or set data.validation_overlap=allow",
+            )
+
+
+def _about(store: Store, weight: float) -> dict[str, Any]:
+    kept = ("source", "source_hash", "num_samples", "num_tokens", "num_targets", "template_hash", "tokenizer_hash", "date")
+    return {"store": str(store.folder), "weight": weight, **{key: store.manifest[key] for key in kept}}

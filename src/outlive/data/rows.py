@@ -1,0 +1,82 @@
+"""Rows of a JSON Lines file, each with its place, so that every later message can name file and line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import xxhash
+
+from outlive.run.errors import InputError
+from outlive.text.spans import Refusal
+
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: `index` counts rows from 0, `line` counts lines from 1. `value` is None where `refusal` says why."""
+
+    index: int
+    line: int
+    value: dict[str, Any] | None
+    refusal: Refusal | None = None
+
+
+@dataclass
+class ReadCounts:
+    """What reading saw besides rows, and the hash (xxh3-128) of the bytes that were read."""
+
+    blank_lines: int = 0
+    crlf_lines: int = 0
+    bom: bool = False
+    _hash: xxhash.xxh3_128 = field(default_factory=xxhash.xxh3_128)
+
+    @property
+    def hash(self) -> str:
+        return self._hash.hexdigest()
+
+
+def read_rows(path: Path, counts: ReadCounts | None = None) -> Iterator[Row]:
+    """Yield the rows of a JSON Lines file, one line in memory at a time.
+
+    A line that is no JSON object is yielded with its refusal: the caller decides what a bad row means.
+    Raises InputError where the file cannot be read.
+    """
+    counts = counts if counts is not None else ReadCounts()
+    index = 0
+    try:
+        with path.open("rb") as file:
+            for line_number, line in enumerate(file, start=1):
+                counts._hash.update(line)
+                if line_number == 1 and line.startswith(BOM):
+                    counts.bom, line = True, line[len(BOM) :]
+                counts.crlf_lines += line.endswith(b"\r\n")
+                if not line.strip():
+                    counts.blank_lines += 1
+                    continue
+                yield _parse(line, index, line_number)
+                index += 1
+    except FileNotFoundError:
+        raise InputError("The data file does not exist.", where=str(path), fix="check the path") from None
+    except OSError as error:
+        raise InputError(f"The data file cannot be read: {error.strerror}.", where=str(path)) from error
+
+
+def _parse(line: bytes, index: int, line_number: int) -> Row:
+    try:
+        value = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        return Row(index, line_number, None, Refusal("bad_utf8", f"byte {error.start} of the line is no UTF-8"))
+    except (ValueError, RecursionError) as error:
+        return Row(index, line_number, None, Refusal("bad_json", str(error)))
+    if not isinstance(value, dict):
+        return Row(index, line_number, None, Refusal("not_an_object", f"the line holds a {type(value).__name__}"))
+    return Row(index, line_number, value)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
