@@ -1,0 +1,56 @@
+"""A causal language model and how it is run: what trainer, validation and an own loop share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from outlive.modeling.forward import Hidden, Tensors, causal_lm, head_of, hidden_states
+from outlive.modeling.target_loss import logprobs, weighted_sum
+
+
+@dataclass(frozen=True)
+class CausalModel:
+    """`model`: transformers' (or PEFT's around it). `dtype`: of the computation; weights in another are cast per use.
+
+    `per_document`: whether documents share a forward, kept apart by attention; else each has a forward of its own.
+    """
+
+    model: Any
+    dtype: torch.dtype
+    per_document: bool
+    device: torch.device
+
+    def tensors(self, batch: Any) -> Tensors:
+        return Tensors.of(batch, self.device)
+
+    def hidden(self, tensors: Tensors, *, router: bool = False) -> Hidden:
+        """Hidden states [T, H] of all tokens, in the computation's dtype."""
+        with self.computing():
+            return hidden_states(self.model, tensors, per_document=self.per_document, router=router)
+
+    def score(self, hidden: Hidden, tensors: Tensors, reads: Literal["logprobs", "weighted_sum"]) -> torch.Tensor:
+        """log p(target) at the targets: each, [num_targets], or their weighted sum, a scalar."""
+        states = hidden.states.index_select(0, tensors.targets)
+        head, dtype = head_of(self.model), self._product_dtype(hidden.states)
+        if reads == "weighted_sum":
+            return weighted_sum(states, head, tensors.target_ids, tensors.target_weight, dtype)
+        return logprobs(states, head, tensors.target_ids, dtype)
+
+    def computing(self) -> Any:
+        """The context in which the model runs: products in `dtype`, whatever the weights are kept in."""
+        low = self.dtype in (torch.bfloat16, torch.float16)
+        return torch.autocast(self.device.type, dtype=self.dtype, enabled=low)
+
+    def _product_dtype(self, states: torch.Tensor) -> torch.dtype:
+        return self.dtype if self.dtype in (torch.bfloat16, torch.float16) else states.dtype
+
+    @property
+    def config(self) -> Any:
+        return causal_lm(self.model).config.get_text_config()
+
+    def trained(self) -> dict[str, torch.nn.Parameter]:
+        """The parameters that are trained, by name."""
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}

@@ -1,0 +1,191 @@
+"""A model from wherever it is: hub id, folder, GGUF file or a fresh config. One place names files and dtypes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers.utils import logging as transformers_logging
+
+from outlive.modeling import attention
+from outlive.modeling.gguf import cached_folder
+from outlive.run.errors import InputError
+from outlive.run.files import hash_file, hash_json
+
+# What a folder holds beside weights; everything that decides what the model computes or how text becomes tokens.
+_WEIGHTS = (".safetensors", ".bin")
+# Layers whose documents are kept apart by attention alone. Chunked, linear, convolutional and recurrent layers are not.
+_ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
+
+
+@dataclass(frozen=True)
+class ModelPlace:
+    """Where a model comes from: `folder` holds tokenizer and config, and weights unless `config` makes a fresh one."""
+
+    folder: Path
+    config: dict[str, Any] | None = None
+    trust_remote_code: bool = False
+
+    def content_hash(self) -> str:
+        """xxh3-128 over the hashes of the weight files and the config: what an adapter is bound to."""
+        if self.config is not None:
+            return hash_json({"config": self.config})
+        files = sorted(path for path in self.folder.iterdir() if path.suffix in _WEIGHTS or path.name == "config.json")
+        return hash_json({path.name: hash_file(path) for path in files})
+
+
+def find_model(name: str, home: Path, trust_remote_code: bool = False) -> ModelPlace:
+    """The place of a model named by a folder, a .gguf file (converted once, kept under `home`) or a hub id."""
+    path = Path(name)
+    if path.suffix == ".gguf" or path.is_file():
+        return ModelPlace(cached_folder(path, home / "models"), trust_remote_code=trust_remote_code)
+    if path.is_dir():
+        if not (path / "config.json").exists():
+            raise InputError("the folder holds no model: it has no config.json", where=name, fix="name a model folder")
+        return ModelPlace(path, trust_remote_code=trust_remote_code)
+    if name.startswith((".", "/", "~")) or name.count("/") != 1:
+        raise InputError("there is no such model", where=name, fix="name a folder, a .gguf file or a hub id (org/name)")
+    return ModelPlace(_from_hub(name), trust_remote_code=trust_remote_code)
+
+
+def fresh_model(config: str | dict[str, Any], tokenizer: str) -> ModelPlace:
+    """The place of a model that is to be made new: a config (values, file or folder) and a tokenizer's folder."""
+    if isinstance(config, str):
+        path = Path(config) / "config.json" if Path(config).is_dir() else Path(config)
+        try:
+            config = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"the config cannot be read: {error}", where=str(path)) from None
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise InputError("a fresh model's config names no model_type", fix="set model.init.config.model_type")
+    return ModelPlace(Path(tokenizer), config=config)
+
+
+def load_config(place: ModelPlace) -> PretrainedConfig:
+    """The model's config, without its weights."""
+    if place.config is not None:
+        values = {key: value for key, value in place.config.items() if key != "model_type"}
+        try:
+            return AutoConfig.for_model(place.config["model_type"], **values)
+        except ValueError as error:
+            raise InputError(str(error).splitlines()[0], where="model.init.config.model_type") from None
+    try:
+        return AutoConfig.from_pretrained(place.folder, trust_remote_code=place.trust_remote_code)
+    except (ValueError, OSError) as error:
+        raise InputError(f"the model's config cannot be used: {_first_line(error)}", where=str(place.folder)) from None
+
+
+def isolates(config: PretrainedConfig) -> str | None:
+    """None where attention alone decides who sees whom, so that documents can share a sequence; else the reason not."""
+    text = config.get_text_config()
+    types = set(getattr(text, "layer_types", None) or ())
+    if others := types - _ATTENTION_LAYERS:
+        return f"{config.model_type} has layers that carry a state across documents or cut them: {', '.join(sorted(others))}"
+    for key in ("conv_kernel", "conv_kernel_size", "mamba_d_conv", "ssm_state_size", "state_size", "attention_chunk_size"):
+        if getattr(text, key, None):
+            return f"{config.model_type} has recurrent, convolutional or chunked layers (config.{key})"
+    if getattr(text, "use_bidirectional_attention", False) or not getattr(text, "is_causal", True):
+        return f"the attention of {config.model_type} is not causal"
+    return None
+
+
+def load_model(
+    place: ModelPlace,
+    dtype: torch.dtype,
+    *,
+    per_document: bool,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    notes: list[str] | None = None,
+) -> Any:
+    """The model in `dtype`, with attention per document or its own. Raises InputError where weights are missing.
+
+    A fresh model is drawn from `seed` in fp32 and then cast. Attention dropout, which no fused kernel counts, is off;
+    where the config asks for some, `notes` says so.
+    """
+    attention.register()
+    config = load_config(place)
+    asked = _switch_off_attention_dropout(config, notes if notes is not None else [])
+    model = _load(place, config, dtype, attention.NAME if per_document else "sdpa", seed)
+    for name, share in asked.items():
+        setattr(model.config.get_text_config(), name, share)  # what is saved says what the model's makers said
+    return model.to(device)
+
+
+def _switch_off_attention_dropout(config: PretrainedConfig, notes: list[str]) -> dict[str, float]:
+    text = config.get_text_config()
+    asked = {name: share for name in ("attention_dropout", "attn_pdrop") if (share := getattr(text, name, 0.0))}
+    for name, share in asked.items():
+        notes.append(f"the model's config has {name} {share}: attention dropout is not applied here")
+        setattr(text, name, 0.0)
+    return asked
+
+
+def _load(place: ModelPlace, config: PretrainedConfig, dtype: torch.dtype, implementation: str, seed: int) -> Any:
+    try:
+        with _quiet():
+            if place.config is not None:
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(seed)
+                    model = AutoModelForCausalLM.from_config(config, attn_implementation=implementation)
+                return model.to(dtype)
+            model, report = AutoModelForCausalLM.from_pretrained(
+                place.folder,
+                config=config,
+                dtype=dtype,
+                attn_implementation=implementation,
+                trust_remote_code=place.trust_remote_code,
+                output_loading_info=True,
+            )
+    except (ValueError, OSError) as error:
+        raise InputError(f"the model cannot be loaded: {_first_line(error)}", where=str(place.folder)) from None
+    if missing := sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"])):
+        raise InputError(
+            f"{len(missing)} tensors are missing or have another shape, and would be random: {', '.join(missing[:3])}",
+            where=str(place.folder),
+            fix="use a complete model folder",
+        )
+    return model
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    patterns = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+    try:
+        return Path(snapshot_download(name, allow_patterns=patterns))
+    except LocalEntryNotFoundError:
+        offline = os.environ.get("HF_HUB_OFFLINE")
+        raise InputError(
+            f"the hub cannot be reached{' (HF_HUB_OFFLINE is set)' if offline else ''}, and {name} is not in its cache",
+            where=f"model: {name}",
+            fix="name a local folder or a .gguf file",
+        ) from None
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        raise InputError(f"the hub has no model for us: {_first_line(error)}", where=f"model: {name}") from None
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress bars and its report of tied weights: what matters is raised as an error here."""
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(before)
+        transformers_logging.enable_progress_bar()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
