@@ -1,0 +1,1 @@
+"""What is learned: losses as pure functions, the loss rule, adapters."""
