@@ -1,0 +1,1 @@
+"""Outlive's own engine: PyTorch, one readable loop (loop.py)."""

@@ -1,0 +1,175 @@
+"""From a run to what the loop works on: data, model, adapter, method, optimizer, each checked before the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from outlive.data.batch import make_batch
+from outlive.data.plan import Layout, Mixture
+from outlive.data.prepare import Prepared, chat_template, outlive_home, prepare, validation_plan
+from outlive.data.store import Store
+from outlive.engines.native.loop import Training
+from outlive.engines.native.precision import compute_dtype
+from outlive.engines.native.schedule import make_optimizer
+from outlive.engines.native.source import FixedBatches, PlanSource
+from outlive.learn.adapters import add_adapter
+from outlive.learn.methods import Method, find_method
+from outlive.learn.objective import Router
+from outlive.modeling.causal import CausalModel
+from outlive.modeling.dropout import Randomness, count_dropout
+from outlive.modeling.load import ModelPlace, find_model, fresh_model, isolates, load_config, load_model
+from outlive.modeling.proof import prove_isolation
+from outlive.run.config import Run
+from outlive.run.engine import Job
+from outlive.run.errors import InputError
+from outlive.text.template import ChatTemplate
+from outlive.text.tokenizer import Tokenizer
+
+AUTO_MICRO_TOKENS = 4096  # one forward's capacity where batch.micro_tokens is auto
+
+
+@dataclass
+class Ready:
+    """A run that is ready to be trained. `notes` say what was decided on the way, for the user."""
+
+    run: Run
+    place: ModelPlace
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    prepared: Prepared
+    source: PlanSource
+    notes: list[str] = field(default_factory=list)
+
+
+def get_ready(run: Run) -> Ready:
+    """Everything but the model: its place and config, tokenizer, template, stores, plan. Raises InputError."""
+    place = place_of(run)
+    tokenizer = Tokenizer.load(place.folder)
+    template = chat_template(run.data, tokenizer)
+    prepared = prepare(run.data, tokenizer, template, find_method(run.method).columns)
+    source, notes = _source(run, place, prepared)
+    if run.data.validation is not None and prepared.validation is None:
+        notes.append("no validation rows: the share is too small for so few rows")
+    return Ready(run, place, tokenizer, template, prepared, source, notes)
+
+
+def _source(run: Run, place: ModelPlace, prepared: Prepared) -> tuple[PlanSource, list[str]]:
+    """The source of steps, and what is to be said of packing."""
+    reason, notes, packing = isolates(load_config(place)), [], run.data.packing
+    if reason is not None and packing != "none":
+        notes.append(f"packing is off: {reason}; each sample has a forward of its own")
+        packing = "none"
+    layout = Layout.of(
+        run.data.sequence_length, tokens=run.batch.tokens, sequences=run.batch.sequences, packing=packing
+    )
+    micro_packs = 1 if reason is not None else _micro_packs(run, layout)
+    return PlanSource(prepared.train, layout, run.seed, run.stop, micro_packs), notes
+
+
+def job_of(ready: Ready, folder: Path) -> Job:
+    """The job that trains this run, as JSON can carry it."""
+    validation = ready.prepared.validation
+    return Job(
+        run=ready.run,
+        folder=folder,
+        model=ready.place.folder,
+        tokenizer=ready.place.folder,
+        stores=[store.folder for store in ready.prepared.train.stores],
+        validation_stores=[store.folder for store in validation.stores] if validation else [],
+    )
+
+
+def from_job(job: Job) -> Ready:
+    """A job's stores and places, opened again."""
+    run, place = job.run, place_of(job.run, job.model)
+    tokenizer = Tokenizer.load(job.tokenizer)
+    stores = [Store(folder) for folder in job.stores]
+    validation = [Store(folder) for folder in job.validation_stores]
+    prepared = Prepared(
+        Mixture(stores, [source.weight for source in run.data.train]),
+        Mixture(validation, [1.0] * len(validation)) if validation else None,
+        [],
+    )
+    source, notes = _source(run, place, prepared)
+    return Ready(run, place, tokenizer, chat_template(run.data, tokenizer), prepared, source, notes)
+
+
+def build(ready: Ready) -> Training:
+    """The model in training form and all around it. Raises InputError where the isolation proof fails."""
+    run = ready.run
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = load_causal(ready.place, run, device, ready.notes)
+    method = find_method(run.method)
+    _prove(model, ready)
+    randomness = Randomness(run.seed)
+    count_dropout(model.model, randomness)
+    if run.activation_checkpointing is True or (run.activation_checkpointing == "auto" and device.type == "cuda"):
+        model.model.gradient_checkpointing_enable({"use_reentrant": False})
+        if run.adapter is not None:
+            model.model.enable_input_require_grads()
+    return Training(
+        model=model,
+        method=method,
+        router=Router.of(model.config, run.method.router_aux_coef, run.method.router_aux_mode),
+        source=ready.source,
+        optimizer=make_optimizer(model.trained().values(), run.optimizer),
+        schedule=run.optimizer,
+        randomness=randomness,
+        validation=_validation(ready),
+    )
+
+
+def load_causal(place: ModelPlace, run: Run, device: torch.device, notes: list[str]) -> CausalModel:
+    """The model as the run trains it: what is trained in fp32, what is frozen in the computation's dtype."""
+    dtype, why = compute_dtype(run.precision, device)
+    notes.append(f"precision: {str(dtype).removeprefix('torch.')} ({why}); what is trained is kept in float32")
+    per_document = isolates(load_config(place)) is None
+    kept = torch.float32 if run.adapter is None else dtype
+    model = load_model(place, kept, per_document=per_document, seed=run.seed, device=device, notes=notes)
+    if run.adapter is not None:
+        model = add_adapter(model, run.adapter, run.seed)
+    return CausalModel(model, dtype, per_document, device)
+
+
+def place_of(run: Run, folder: Path | None = None) -> ModelPlace:
+    """Where the run's model comes from; `folder` where it is known already."""
+    if isinstance(run.model, str) and folder is not None:
+        return ModelPlace(folder, trust_remote_code=run.trust_remote_code)
+    if isinstance(run.model, str):
+        return find_model(run.model, outlive_home(), run.trust_remote_code)
+    return fresh_model(run.model.init.config, run.model.init.tokenizer)
+
+
+def _micro_packs(run: Run, layout: Layout) -> int:
+    """Packs of one forward: what the run file says, else as many as hold AUTO_MICRO_TOKENS."""
+    if isinstance(run.batch.micro_sequences, int):
+        return run.batch.micro_sequences
+    tokens = run.batch.micro_tokens if isinstance(run.batch.micro_tokens, int) else AUTO_MICRO_TOKENS
+    return max(1, min(layout.packs_per_step, tokens // layout.sequence_length))
+
+
+def _prove(model: CausalModel, ready: Ready) -> None:
+    plan = ready.source.plan(0)
+    first = make_batch(plan, ready.prepared.train, plan.step_packs(0)[: ready.source.micro_packs])
+    proof = prove_isolation(model, first)
+    if not proof.holds:
+        raise InputError(
+            f"documents that share a sequence do not give what transformers gives for each alone: log-probabilities "
+            f"differ by {proof.difference:.3g} (rounding allows {proof.tolerance:.3g})",
+            where=f"model: {ready.run.model}",
+            fix="this model can't be trained by the native engine; please report it",
+        )
+    ready.notes.append(
+        f"isolation proved on {proof.num_documents} documents: log-probabilities differ by {proof.difference:.2g} "
+        f"from transformers' own"
+    )
+
+
+def _validation(ready: Ready) -> FixedBatches | None:
+    if ready.prepared.validation is None:
+        return None
+    plan = validation_plan(ready.prepared.validation, ready.source.layout)
+    return FixedBatches(plan, ready.prepared.validation, ready.source.micro_packs)

@@ -1,0 +1,119 @@
+"""The source of steps: from a plan's cursor to the global batch, with filtering and denominators settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from outlive.data.batch import Batch, make_batch
+from outlive.data.plan import Cursor, Layout, Mixture, Plan, make_plan, rank_packs
+from outlive.learn.loss_rule import count
+from outlive.run.config import Stop
+from outlive.run.errors import WorkError
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step: this rank's micro-batches, and the denominators and counts of the global batch."""
+
+    cursor: Cursor
+    micro_batches: list[Batch]
+    totals: dict[str, float]
+    num_tokens: int
+    num_targets: int
+
+
+@dataclass
+class PlanSource:
+    """Steps of a plan of data, from `cursor` on. `micro_packs`: packs of one forward; rank `rank` of `world`."""
+
+    mixture: Mixture
+    layout: Layout
+    seed: int
+    stop: Stop
+    micro_packs: int
+    cursor: Cursor = Cursor()
+    rank: int = 0
+    world: int = 1
+    _plan: Plan | None = None
+
+    def plan(self, epoch: int) -> Plan:
+        """The plan of an epoch; the newest is kept."""
+        if self._plan is None or self._plan.epoch != epoch:
+            self._plan = make_plan(self.mixture, self.layout, self.seed, epoch)
+        return self._plan
+
+    def num_steps(self) -> int:
+        """The steps of the whole run, from its beginning: the first of epochs, steps and tokens that is reached."""
+        steps = tokens = epoch = 0
+        while self.stop.epochs is None or epoch < self.stop.epochs:
+            per_step = _tokens_per_step(self.plan(epoch))
+            if not len(per_step):
+                break
+            if self.stop.tokens is not None:
+                reached = np.flatnonzero(tokens + np.cumsum(per_step) >= self.stop.tokens)
+                if len(reached):
+                    steps += int(reached[0]) + 1
+                    break
+            steps, tokens, epoch = steps + len(per_step), tokens + int(per_step.sum()), epoch + 1
+            if self.stop.steps is not None and steps >= self.stop.steps:
+                break
+        return min(steps, self.stop.steps or steps)
+
+    def __iter__(self) -> Iterator[Step]:
+        num_steps = self.num_steps()
+        while self.cursor.step < num_steps:
+            yield self._next()
+
+    def _next(self) -> Step:
+        epoch, first_pack, step = self.cursor
+        plan = self.plan(epoch)
+        packs = plan.step_packs(first_pack)
+        ranks = [self._micro_batches(plan, rank_packs(packs, rank, self.world)) for rank in range(self.world)]
+        everything = [batch for micro_batches in ranks for batch in micro_batches]
+        totals = count(everything)
+        if totals["weight"] <= 0:
+            names = sorted({segment.sample_id for batch in everything for segment in batch.segments})[:5]
+            raise WorkError(f"step {step + 1} has no target: no token of it carries loss", where=", ".join(names))
+        after = Cursor(epoch, packs.stop, step + 1)
+        self.cursor = after if packs.stop < plan.num_packs else Cursor(epoch + 1, 0, step + 1)
+        num_targets = sum(batch.num_targets for batch in everything)
+        num_tokens = sum(batch.num_tokens for batch in everything)
+        return Step(Cursor(epoch, first_pack, step), ranks[self.rank], totals, num_tokens, num_targets)
+
+    def _micro_batches(self, plan: Plan, packs: list[int | None]) -> list[Batch]:
+        cuts = range(0, len(packs), self.micro_packs)
+        return [make_batch(plan, self.mixture, packs[begin : begin + self.micro_packs]) for begin in cuts]
+
+
+@dataclass(frozen=True)
+class FixedBatches:
+    """The micro-batches of a whole plan, made anew at each pass: the validation rows, always in the same order."""
+
+    plan: Plan
+    mixture: Mixture
+    micro_packs: int
+
+    def __iter__(self) -> Iterator[Batch]:
+        for begin in range(0, self.plan.num_packs, self.micro_packs):
+            yield make_batch(self.plan, self.mixture, range(begin, min(begin + self.micro_packs, self.plan.num_packs)))
+
+    @cached_property
+    def totals(self) -> dict[str, float]:
+        """The denominators of all batches together."""
+        return count(self)
+
+    @property
+    def num_targets(self) -> int:
+        return sum(batch.num_targets for batch in self)
+
+
+def _tokens_per_step(plan: Plan) -> np.ndarray:
+    per_segment = np.concatenate([[0], np.cumsum(plan.end - plan.start)])
+    bounds = plan.pack_start[:: plan.layout.packs_per_step]
+    if plan.num_packs % plan.layout.packs_per_step:
+        bounds = np.append(bounds, plan.pack_start[-1])
+    return np.diff(per_segment[bounds])
