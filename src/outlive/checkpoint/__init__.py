@@ -1,0 +1,1 @@
+"""Asset 2, the checkpoints: folders that other tools open, each with a manifest that says it is whole."""
