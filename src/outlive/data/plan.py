@@ -69,7 +69,7 @@ class Layout:
         packs = sequences if sequences is not None else (tokens or 0) // sequence_length
         if packs < 1:
             raise InputError(
-                f"batch.tokens = {tokens} holds no pack of data.sequence_length = {sequence_length}.",
+                f"batch.tokens = {tokens} holds no pack of data.sequence_length = {sequence_length}",
                 fix=f"set batch.tokens to at least {sequence_length}, or a shorter data.sequence_length",
             )
         return cls(sequence_length, packs, packing, window)
@@ -128,7 +128,7 @@ def make_plan(mixture: Mixture, layout: Layout, seed: int, epoch: int) -> Plan:
     _check_fit(lengths, layout)
     if layout.packing == "concatenate":
         if (count > 1).any():
-            raise InputError("packing: concatenate cuts samples, but groups must stay whole.", fix="packing: best_fit")
+            raise InputError("packing: concatenate cuts samples, but groups must stay whole", fix="packing: best_fit")
         unit, start, end, pack = concatenated(lengths, layout.sequence_length)
         return _plan(epoch, layout, seed, store[unit], first[unit], start, end, pack)
     pack_of = _pack(lengths, layout)
@@ -230,7 +230,7 @@ def _unit_lengths(mixture: Mixture, store: Int, first: Int, count: Int) -> Int:
 def _check_fit(lengths: Int, layout: Layout) -> None:
     if layout.packing != "concatenate" and len(lengths) and lengths.max() > layout.sequence_length:
         raise InputError(
-            f"A group of {int(lengths.max())} tokens does not fit data.sequence_length = {layout.sequence_length}, "
-            "and a group is never split.",
+            f"a group of {int(lengths.max())} tokens does not fit data.sequence_length = {layout.sequence_length}, "
+            "and a group is never split",
             fix="raise data.sequence_length",
         )

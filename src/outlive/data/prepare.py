@@ -200,7 +200,10 @@ def _local_path(source: Source) -> Path:
             where=f"data.train: {source.hub}",
             fix="download it as JSON Lines and name the file with data.train.0.path",
         )
-    return Path(source.path)
+    path = Path(source.path)
+    if path.is_dir():
+        raise InputError("this is a folder, not a file of rows", where=str(path), fix="name its files one by one")
+    return path
 
 
 def _refuse_bad_rows(ledgers: Sequence[Ledger], bad_rows: str) -> None:

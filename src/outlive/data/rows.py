@@ -61,9 +61,9 @@ def read_rows(path: Path, counts: ReadCounts | None = None) -> Iterator[Row]:
                 yield _parse(line, index, line_number)
                 index += 1
     except FileNotFoundError:
-        raise InputError("The data file does not exist.", where=str(path), fix="check the path") from None
+        raise InputError("there is no such file", where=str(path), fix="check the path") from None
     except OSError as error:
-        raise InputError(f"The data file cannot be read: {error.strerror}.", where=str(path)) from error
+        raise InputError(f"the data file can't be read: {error.strerror}", where=str(path)) from error
 
 
 def _parse(line: bytes, index: int, line_number: int) -> Row:

@@ -143,10 +143,10 @@ class Store:
         try:
             self.manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise InputError("This is no store: it has no manifest.json.", where=str(folder)) from None
+            raise InputError("this is no store: it has no manifest.json", where=str(folder)) from None
         if self.manifest["store_version"] != VERSION:
             raise InputError(
-                f"The store has version {self.manifest['store_version']}; this Outlive reads {VERSION}.",
+                f"the store has version {self.manifest['store_version']}; this version of outlive reads {VERSION}",
                 where=str(folder),
                 fix="run `outlive prepare` again",
             )
@@ -164,7 +164,7 @@ class Store:
         """Compare every file with its hash in the manifest. Raises InputError where one differs."""
         for name, expected in self.manifest["files"].items():
             if hash_file(self.folder / name) != expected:
-                raise InputError("A file of the store is damaged.", where=str(self.folder / name), fix="delete the store")
+                raise InputError("a file of the store is damaged", where=str(self.folder / name), fix="delete the store")
 
     def value(self, index: int, column: str) -> Any:
         """One sample's value of a column: a numpy view for lists, else a Python number or text."""
