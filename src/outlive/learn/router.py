@@ -29,7 +29,8 @@ def router_term(
         value = _balance(router_logits, 0, router_logits[0].shape[0], top_k)
         return Term("router_aux", value * share_of_targets, "constant", coefficient)
     parts = [_balance(router_logits, start, end, top_k) * (end - start) for start, end in bounds]
-    return Term("router_aux", torch.stack(parts).sum(), "tokens", coefficient)
+    total = torch.stack(parts).sum() if parts else 0.0 * router_logits[0].sum()
+    return Term("router_aux", total, "tokens", coefficient)
 
 
 def _balance(router_logits: Sequence[torch.Tensor], start: int, end: int, top_k: int) -> torch.Tensor:
