@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 
 import torch
@@ -49,6 +50,10 @@ def get_ready(run: Run) -> Ready:
     place = place_of(run)
     tokenizer = Tokenizer.load(place.folder)
     template = chat_template(run.data, tokenizer)
+    if template is not None and template.uses_date and run.data.date is None:
+        # The day is part of the tokens: it is settled here, and run.yaml and the lock keep it.
+        run = run.model_copy(update={"data": run.data.model_copy(update={"date": date.today().isoformat()})})
+        template = chat_template(run.data, tokenizer)
     prepared = prepare(run.data, tokenizer, template, find_method(run.method).columns)
     source, notes = _source(run, place, prepared)
     if run.data.validation is not None and prepared.validation is None:
