@@ -1,0 +1,111 @@
+"""The `data` section: which rows are trained on, and which of their tokens carry loss."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+
+from outlive.run.credentials import has_credentials
+from outlive.run.settings.base import Count, Mistake, Section, Share, Whole
+
+
+def refuse_credentials(value: str) -> str:
+    """Raise Mistake when a text holds a URL with a user or a token in it: those never reach a run folder."""
+    if has_credentials(value):
+        raise Mistake("a URL with credentials in it", fix="take them out; credentials come from the environment only")
+    return value
+
+
+class Source(Section):
+    """One source of rows: a file of JSON Lines (`path`), or a data set of the Hugging Face hub (`hub`)."""
+
+    omit_null: ClassVar[bool] = True  # written out without its null keys: a source has either path or hub
+
+    path: str | None = None
+    """A file of rows, JSON Lines. Relative to the current directory, not to the run file."""
+    hub: str | None = None
+    """A data set of the Hugging Face hub, as org/name."""
+    split: str | None = None
+    """Which split of a hub data set; null means train."""
+    revision: str | None = None
+    """Commit, tag or branch of a hub data set; null means its newest, which the lock pins."""
+    limit: Count | None = None
+    """Take only the first so many rows."""
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """How often the source's samples are taken, relative to the other sources; 1 takes each once per epoch."""
+    format: Literal["messages", "prompt_completion", "text"] | None = None
+    """What a row holds; null detects it from the first rows and reports it."""
+
+    @field_validator("path", "hub")
+    @classmethod
+    def _named(cls, value: str | None) -> str | None:
+        if value is not None and not value.strip():
+            raise Mistake("an empty name")
+        return None if value is None else refuse_credentials(value)
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Source:
+        if (self.path is None) == (self.hub is None):
+            raise Mistake("a source is either a path or a hub data set", fix="set exactly one of path and hub")
+        for key in ("split", "revision"):
+            if self.path is not None and getattr(self, key) is not None:
+                raise Mistake(
+                    "only hub data sets have this", key=(key,), fix=f"remove {key}, or use hub instead of path"
+                )
+        return self
+
+
+def _validation_kind(value: Any) -> str:
+    return "share" if isinstance(value, int | float) else "sources"
+
+
+class Data(Section):
+    """Where the rows come from and how they become tokens and weights."""
+
+    train: Annotated[list[Source], Field(min_length=1)]
+    """The sources to train on."""
+    validation: (
+        Annotated[
+            Annotated[Share, Tag("share")] | Annotated[list[Source], Field(min_length=1), Tag("sources")],
+            Discriminator(_validation_kind),
+        ]
+        | None
+    ) = 0.05
+    """What the validation loss is measured on: a share of the training rows between 0 and 1 (split by content, so that
+    equal rows land on one side), a list of sources of its own, or null for none."""
+    validation_overlap: Literal["refuse", "allow"] = "refuse"
+    """What to do when validation sources of their own share rows with the training sources."""
+    sequence_length: Annotated[Whole, Field(ge=2)] = 2048
+    """Length of one model sequence, in tokens."""
+    loss_on: Literal["assistant", "last_assistant", "completion", "all"] = "assistant"
+    """Which tokens are targets: every assistant turn, the last one, the completion of prompt and completion rows, or
+    all tokens."""
+    turn_end: Literal["content", "end_of_turn", "suffix"] = "end_of_turn"
+    """Where a trained turn ends: at its content, with its end-of-turn token (so that the model learns to stop), or with
+    all that the template writes after it."""
+    overlong: Literal["drop", "truncate", "split"] = "drop"
+    """Samples longer than sequence_length: dropped, cut at the end, or split into parts. Always counted and shown."""
+    bad_rows: Literal["refuse", "drop"] = "refuse"
+    """Rows that can't be trained on: stop and list them, or drop and count them."""
+    packing: Literal["best_fit", "none", "concatenate"] = "best_fit"
+    """How samples fill model sequences: whole samples packed tightly, one sample each, or end to end with cuts. Samples
+    in one pack never see each other."""
+    chat_template: str | None = None
+    """A Jinja file used instead of the tokenizer's chat template. Relative to the current directory."""
+    system: str | None = None
+    """A system text for conversations that have none."""
+    date: str | None = None
+    """The date that templates which print today's date see, as YYYY-MM-DD; null takes the day of the first prepare,
+    which the lock keeps."""
+
+    @field_validator("date")
+    @classmethod
+    def _a_date(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                datetime.datetime.strptime(value, "%Y-%m-%d")
+            except ValueError:
+                raise Mistake(f"{value!r} is not a date", fix="write it as YYYY-MM-DD") from None
+        return value
