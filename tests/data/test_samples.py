@@ -1,0 +1,165 @@
+"""Which tokens carry loss. Invariant 5: for every trained turn the served prompt is a token prefix, and its end a target."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlive.data.conversation import Chat, Text
+from outlive.data.formats import read_conversation
+from outlive.data.samples import Policy, Sample, SampleMaker
+from outlive.text.prompt import served_prompt
+from outlive.text.spans import Refusal
+from outlive.text.template import ChatTemplate
+from outlive.text.tokenizer import Tokenizer
+from tests.fixtures import cases, tiny_tokenizer
+
+CHAT = [
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": "I am fine."},
+    {"role": "user", "content": "And you?"},
+    {"role": "assistant", "content": "See you tomorrow."},
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return Tokenizer.load(tiny_tokenizer(tmp_path_factory.mktemp("tokenizer")))
+
+
+def _maker(tokenizer: Tokenizer, **policy: Any) -> SampleMaker:
+    return SampleMaker(tokenizer, ChatTemplate.of(tokenizer), Policy(**policy))
+
+
+def _targets(tokenizer: Tokenizer, sample: Sample) -> list[str]:
+    """The text of each run of targets."""
+    runs: list[list[int]] = []
+    for place, (token, weight) in enumerate(zip(sample.tokens.tolist(), sample.weights.tolist(), strict=True)):
+        if weight and (place == 0 or not sample.weights[place - 1]):
+            runs.append([])
+        if weight:
+            runs[-1].append(token)
+    return [tokenizer.decode(run) for run in runs]
+
+
+@pytest.mark.parametrize(
+    ("policy", "targets"),
+    [
+        ({}, ["I am fine.<|im_end|>", "See you tomorrow.<|im_end|>"]),
+        ({"turn_end": "content"}, ["I am fine.", "See you tomorrow."]),
+        ({"turn_end": "suffix"}, ["I am fine.<|im_end|>\n", "See you tomorrow.<|im_end|>\n"]),
+        ({"loss_on": "last_assistant"}, ["See you tomorrow.<|im_end|>"]),
+    ],
+)
+def test_policies(tokenizer: Tokenizer, policy: dict[str, str], targets: list[str]) -> None:
+    (sample,) = _maker(tokenizer, **policy).make(Chat(CHAT, None, 0))
+    assert _targets(tokenizer, sample) == targets
+    assert sample.weights[0] == 0
+
+
+def test_loss_on_all_spares_the_first_token_only(tokenizer: Tokenizer) -> None:
+    (sample,) = _maker(tokenizer, loss_on="all").make(Chat(CHAT, None, 0))
+    assert sample.weights.tolist() == [0.0, *[1.0] * (len(sample.tokens) - 1)]
+
+
+def test_a_completions_assistant_turns_carry_loss_and_no_others(tokenizer: Tokenizer) -> None:
+    """A user turn inside the completion is no target, and neither is the prompt's assistant turn."""
+    more = [*CHAT[2:], {"role": "user", "content": "Paris?"}, {"role": "assistant", "content": "true"}]
+    row = {"prompt": CHAT[:2], "completion": more}
+    (sample,) = _maker(tokenizer).make(read_conversation(row, "prompt_completion"))
+    assert _targets(tokenizer, sample) == ["See you tomorrow.<|im_end|>", "true<|im_end|>"]
+
+
+def test_message_weights(tokenizer: Tokenizer) -> None:
+    chat = [CHAT[0], {**CHAT[1], "weight": 0}, CHAT[2], {**CHAT[3], "weight": 0.25}]
+    (sample,) = _maker(tokenizer).make(Chat(chat, None, 0))
+    assert _targets(tokenizer, sample) == ["See you tomorrow.<|im_end|>"]
+    assert set(sample.weights.tolist()) == {0.0, 0.25}
+
+
+def test_a_system_text_is_given_to_those_without(tokenizer: Tokenizer) -> None:
+    maker = _maker(tokenizer, system="Answer in a few words.")
+    (sample,) = maker.make(Chat(CHAT, None, 0))
+    assert tokenizer.decode(sample.tokens.tolist()).startswith("<|im_start|>system\nAnswer in a few words.<|im_end|>")
+    (other,) = maker.make(Chat([{"role": "system", "content": "Own."}, *CHAT], None, 0))
+    assert "Answer in" not in tokenizer.decode(other.tokens.tolist())
+
+
+def test_text_and_completion(tokenizer: Tokenizer) -> None:
+    (text,) = _maker(tokenizer).make(Text("", "Hello there"))
+    assert tokenizer.decode(text.tokens.tolist()) == "Hello there<|im_end|>"
+    assert text.weights.tolist() == [0.0, *[1.0] * (len(text.tokens) - 1)]
+    (pair,) = _maker(tokenizer).make(Text("The sky is bl", "ue today"))
+    assert _targets(tokenizer, pair) == ["ue today<|im_end|>"]
+    (content,) = _maker(tokenizer, turn_end="content").make(Text("The sky is bl", "ue today"))
+    assert _targets(tokenizer, content) == ["ue today"]
+
+
+TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).filter(str.strip)
+
+
+@settings(deadline=None, max_examples=150)
+@given(contents=st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3))
+def test_the_served_prompt_is_a_token_prefix(tokenizer: Tokenizer, contents: list[tuple[str, str]]) -> None:
+    """For every trained turn, whatever the text: white space at its edges, quoted special tokens, any script."""
+    chat = [{"role": role, "content": text} for turn in contents for role, text in zip(("user", "assistant"), turn, strict=True)]
+    maker = _maker(tokenizer)
+    try:
+        samples = maker.make(Chat(chat, None, 0))
+    except Refusal:
+        return
+    for turn in range(1, len(chat), 2):
+        prompt = tokenizer.encode(served_prompt(ChatTemplate.of(tokenizer), chat[:turn]))
+        holding = [s for s in samples if s.tokens[: len(prompt)].tolist() == prompt and s.weights[len(prompt)] == 1]
+        assert holding, f"turn {turn}: no sample begins with its served prompt and goes on with a target"
+        (sample, *_) = holding
+        after = sample.tokens[len(prompt) :].tolist()
+        end = after.index(tokenizer.eos_id)
+        assert sample.weights[len(prompt) : len(prompt) + end + 1].all()
+
+
+def test_rows_whose_history_a_server_tokenises_otherwise_are_unrolled(tokenizer: Tokenizer) -> None:
+    """An answer that begins with line breaks is joined to the header's when it has become history."""
+    (first, *_) = _maker(tokenizer).make(Chat(CHAT, None, 0))
+    maker = SampleMaker(_Joining(tokenizer), ChatTemplate.of(tokenizer), Policy())  # type: ignore[arg-type]
+    samples = maker.make(Chat([CHAT[0], {"role": "assistant", "content": "\nfine"}, *CHAT[2:]], None, 0))
+    assert [sample.part for sample in samples] == [0, 1]
+    assert maker.counts == {"joint_differs": 1, "unrolled": 1}
+    assert first.part == 0
+
+
+class _Joining:
+    """A tokenizer that makes one token of two line breaks, wherever they meet."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._inner = tokenizer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def encode(self, text: str) -> list[int]:
+        first, *rest = text.split("\n\n")
+        return [*self._inner.encode(first), *(token for part in rest for token in [7, *self._inner.encode(part)])]
+
+
+def test_real_chats_keep_their_prompts(tokenizer: Tokenizer) -> None:
+    """Invariant 5 on 400 chats: each trained turn's prompt, as a server renders it, begins a sample."""
+    path = cases() / "chat400.jsonl"
+    if not path.exists():
+        pytest.skip("the cases are not here")
+    maker, template, turns = _maker(tokenizer), ChatTemplate.of(tokenizer), 0
+    for line in path.read_text().splitlines():
+        messages = json.loads(line)["messages"]
+        samples = maker.make(Chat(messages, None, 0))
+        for turn, message in enumerate(messages):
+            if message["role"] == "assistant":
+                prompt = np.array(tokenizer.encode(served_prompt(template, messages[:turn])))
+                assert any(np.array_equal(s.tokens[: len(prompt)], prompt) and s.weights[len(prompt)] for s in samples)
+                turns += 1
+    assert turns > 600

@@ -1,0 +1,75 @@
+"""The store: what goes in comes out, other tools read it, damage is seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from outlive.data import store as store_module
+from outlive.data.samples import Sample
+from outlive.data.store import IGNORED, Column, Store, StoreWriter
+from outlive.run.errors import InputError
+from tests.tiny import random_samples, write_store
+
+
+def test_what_goes_in_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over several record batches and files, too."""
+    monkeypatch.setattr(store_module, "BATCH_TOKENS", 40)
+    monkeypatch.setattr(store_module, "FILE_TOKENS", 100)
+    samples = random_samples(range(2, 40))
+    columns = {"advantage": Column("token"), "score": Column("segment", "int64")}
+    values = [[{"advantage": np.arange(len(s.tokens), dtype=np.float32), "score": n}] for n, s in enumerate(samples)]
+    store = write_store(tmp_path / "s", [[sample] for sample in samples], columns, values)
+    assert len(store.manifest["files"]) > 2
+    assert len(store) == len(samples)
+    for index, sample in enumerate(samples):
+        assert np.array_equal(store.tokens(index), sample.tokens)
+        assert np.array_equal(store.weights(index), sample.weights)
+        assert store.value(index, "sample_id") == f"test:{index}:0"
+        assert np.array_equal(store.value(index, "advantage"), np.arange(len(sample.tokens)))
+        assert store.value(index, "score") == index
+    store.verify()
+
+
+def test_other_tools_read_the_right_labels(tmp_path: Path) -> None:
+    """An Arrow stream whose labels are -100 where there is no target, unshifted, -100 first: as trainers expect it."""
+    sample = Sample(np.array([5, 6, 7, 8], np.int32), np.array([0, 0, 1, 1], np.float32))
+    folder = tmp_path / "s"
+    folder.mkdir()
+    writer = StoreWriter(folder)
+    writer.add_row([sample], "f:0")
+    writer.close({})
+    with pa.memory_map(str(folder / "data-00000.arrow")) as file:
+        table = pa.ipc.open_stream(file).read_all()
+    assert table["labels"].to_pylist() == [[IGNORED, IGNORED, 7, 8]]
+    assert table["input_ids"].to_pylist() == [[5, 6, 7, 8]]
+    assert "weight" not in table.column_names
+    assert Store(folder).weights(0).tolist() == [0, 0, 1, 1]
+
+
+def test_real_weights_need_their_column(tmp_path: Path) -> None:
+    writer = StoreWriter(tmp_path)
+    with pytest.raises(ValueError, match="weight column"):
+        writer.add_row([Sample(np.array([5, 6], np.int32), np.array([0, 0.5], np.float32))], "f:0")
+
+
+def test_a_damaged_file_is_seen(tmp_path: Path) -> None:
+    store = write_store(tmp_path / "s", [[sample] for sample in random_samples((9, 9))])
+    path = store.folder / "data-00000.arrow"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="damaged"):
+        Store(store.folder).verify()
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    store = write_store(tmp_path / "s", [[sample] for sample in random_samples((9,))])
+    manifest = json.loads((store.folder / "manifest.json").read_text())
+    (store.folder / "manifest.json").write_text(json.dumps({**manifest, "store_version": 99}))
+    with pytest.raises(InputError, match="version 99"):
+        Store(store.folder)
