@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from outlive.data.batch import make_batch
 from outlive.data.plan import Layout, Mixture, Plan, make_plan
 from outlive.data.store import Store
 from outlive.run.errors import InputError
-from tests.tiny import random_samples, write_store
+from tests.stores import random_samples, write_store
 
 LENGTHS = tuple(2 + (11 * place) % 29 for place in range(100))
 
@@ -76,7 +77,7 @@ def test_a_cut_sample_goes_on_as_the_next_part(store: Store) -> None:
     parts = [(p, s, e) for n, p, s, e in zip(plan.sample, plan.part, plan.start, plan.end, strict=True) if n == longest]
     parts.sort()
     assert [part for part, _, _ in parts] == list(range(len(parts)))
-    assert all(before[2] - 1 == after[1] for before, after in zip(parts, parts[1:], strict=False))
+    assert all(before[2] - 1 == after[1] for before, after in itertools.pairwise(parts))
 
 
 def test_weights_are_kept_over_epochs(store: Store) -> None:

@@ -47,7 +47,10 @@ BAD = [
     ({"messages": [{"role": "alien", "content": "x"}]}, "unknown_role"),
     ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "content_not_text"),
     ({"messages": [{"role": "user", "content": "only a question"}]}, "no_assistant_turn"),
-    ({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y", "weight": -1}]}, "bad_weight"),
+    (
+        {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y", "weight": -1}]},
+        "bad_weight",
+    ),
     ({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y", "weight": 0}]}, "no_target"),
     ({"text": "another format"}, "wrong_format"),
     ({**_chat("x"), "tools": "{"}, "bad_tools"),
@@ -87,8 +90,9 @@ def test_split_keeps_every_target(tokenizer: Tokenizer, tmp_path: Path) -> None:
     path = _write(tmp_path / "rows.jsonl", [_chat("question", "word " * 200)])
     whole, split = (_prepare(tokenizer, path, sequence_length=length, overlong="split") for length in (2000, 32))
     assert len(split.train.stores[0]) > 5
-    targets = [sum(float(store.weights(i).sum()) for i in range(len(store))) for store in (whole.train.stores[0], split.train.stores[0])]
-    assert targets[0] == targets[1]
+    stores = (whole.train.stores[0], split.train.stores[0])
+    whole_targets, split_targets = (sum(float(s.weights(i).sum()) for i in range(len(s))) for s in stores)
+    assert whole_targets == split_targets
     assert split.ledgers[0].counts["split"] == 1
     assert split.ledgers[0].counts["tokens_cut"] == 0
 
@@ -122,7 +126,9 @@ def test_equal_rows_land_on_one_side(tokenizer: Tokenizer, tmp_path: Path) -> No
     rows = [_chat(f"question {number % 40}") for number in range(200)]
     prepared = _prepare(tokenizer, _write(tmp_path / "rows.jsonl", rows), validation=0.3)
     assert prepared.validation is not None
-    sides = [set(store.whole_column("content_hash")) for store in (prepared.train.stores[0], prepared.validation.stores[0])]
+    sides = [
+        set(store.whole_column("content_hash")) for store in (prepared.train.stores[0], prepared.validation.stores[0])
+    ]
     assert sides[0].isdisjoint(sides[1])
     assert len(sides[0] | sides[1]) == 40
     assert prepared.ledgers[0].validation_rows == len(prepared.validation.stores[0])
@@ -164,7 +170,9 @@ def test_every_setting_that_changes_tokens_changes_the_key(tokenizer: Tokenizer,
     keys.append(base.key(Source(path=str(path), format="messages"), path, 0.0, "train"))
     for policy in (Policy("all"), Policy(turn_end="suffix"), Policy(system="x"), Policy(sequence_length=9)):
         keys.append(Preparer(tokenizer, template, policy, {}, tmp_path).key(source, path, 0.0, "train"))
-    keys.append(Preparer(tokenizer, template, Policy(), {"m": Column("group")}, tmp_path).key(source, path, 0.0, "train"))
+    keys.append(
+        Preparer(tokenizer, template, Policy(), {"m": Column("group")}, tmp_path).key(source, path, 0.0, "train")
+    )
     other_template = tmp_path / "other.jinja"
     other_template.write_text(tokenizer.chat_template + "{# another #}")
     other = chat_template(Data(train=[Source(path="x")], chat_template=str(other_template)), tokenizer)
@@ -182,7 +190,9 @@ def test_the_date_is_in_the_key_only_where_the_template_tells_it(tokenizer: Toke
     dated = tmp_path / "dated.jinja"
     dated.write_text("{{ strftime_now('%d %B %Y') }}\n" + tokenizer.chat_template)
     for file, different in ((str(dated), True), (None, False)):
-        sections = [Data(train=[Source(path="x")], chat_template=file, date=date) for date in ("2026-01-01", "2026-01-02")]
+        sections = [
+            Data(train=[Source(path="x")], chat_template=file, date=date) for date in ("2026-01-01", "2026-01-02")
+        ]
         keys = {
             Preparer(tokenizer, chat_template(section, tokenizer), Policy(), {}, tmp_path).key(
                 Source(path=str(path)), path, 0.0, "train"

@@ -1,9 +1,8 @@
-"""Which tokens carry loss. Invariant 5: for every trained turn the served prompt is a token prefix, and its end a target."""
+"""Which tokens carry loss. Invariant 5: each trained turn's served prompt is a token prefix, its end a target."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,7 +107,11 @@ TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).filter(str
 @given(contents=st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3))
 def test_the_served_prompt_is_a_token_prefix(tokenizer: Tokenizer, contents: list[tuple[str, str]]) -> None:
     """For every trained turn, whatever the text: white space at its edges, quoted special tokens, any script."""
-    chat = [{"role": role, "content": text} for turn in contents for role, text in zip(("user", "assistant"), turn, strict=True)]
+    chat = [
+        {"role": role, "content": text}
+        for turn in contents
+        for role, text in zip(("user", "assistant"), turn, strict=True)
+    ]
     maker = _maker(tokenizer)
     try:
         samples = maker.make(Chat(chat, None, 0))

@@ -13,7 +13,7 @@ from outlive.data import store as store_module
 from outlive.data.samples import Sample
 from outlive.data.store import IGNORED, Column, Store, StoreWriter
 from outlive.run.errors import InputError
-from tests.tiny import random_samples, write_store
+from tests.stores import random_samples, write_store
 
 
 def test_what_goes_in_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,20 +42,6 @@ def tiny_folder(folder: Path, name: str) -> Path:
     return folder
 
 
-@pytest.fixture
-def rows(tmp_path: Path) -> Path:
-    """60 short chats."""
-    path = tmp_path / "rows.jsonl"
-    words = "Hello there how are you today fine thank see tomorrow order date city Paris".split()
-    with path.open("w") as file:
-        for number in range(60):
-            said = " ".join(words[(number + place) % len(words)] for place in range(2 + number % 7))
-            answer = " ".join(words[(number * 3 + place) % len(words)] for place in range(1 + number % 5))
-            turns = [{"role": "user", "content": said}, {"role": "assistant", "content": f"{answer} {number}"}]
-            file.write(json.dumps({"messages": turns}) + "\n")
-    return path
-
-
 def ready_for(model: Path, rows: Path, *settings: str) -> Ready:
     """A later setting replaces an earlier one of the same key."""
     given = dict(setting.split("=", 1) for setting in ("data.validation=null", *settings))
@@ -82,7 +68,8 @@ def hand_written(ready: Ready, steps: int, lr: float) -> list[float]:
         store = ready.prepared.train.stores[0]
         ids = [torch.from_numpy(store.tokens(s.sample).copy()).long() for s in samples]
         labels = [
-            torch.where(torch.from_numpy(store.weights(s.sample)) > 0, i, -100) for s, i in zip(samples, ids, strict=True)
+            torch.where(torch.from_numpy(store.weights(s.sample)) > 0, i, -100)
+            for s, i in zip(samples, ids, strict=True)
         ]
         mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(i) for i in ids], batch_first=True)
         padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)

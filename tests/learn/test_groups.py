@@ -18,7 +18,8 @@ from outlive.data.store import Column
 from outlive.learn.loss_rule import Term, count
 from outlive.learn.methods import Method
 from outlive.learn.objective import micro_batch_objective
-from tests.tiny import CONFIGS, VOCAB, gradients, planned, relative_error, tiny_model, with_exact_norms, write_store
+from tests.stores import VOCAB, planned, write_store
+from tests.tiny import CONFIGS, gradients, relative_error, tiny_model, with_exact_norms
 
 COLUMNS = {"margin": Column("group"), "scale": Column("segment"), "advantage": Column("token")}
 
@@ -123,9 +124,12 @@ def test_a_group_is_never_split(
     weight: float,
     window: int | None,
 ) -> None:
-    """Not across packs, so not across micro-batches, steps or ranks: and each is seen as often as its weight says."""
+    """Not across packs, so not across micro-batches, steps or ranks; each is seen as often as its weight says."""
     rows = [
-        [Sample(np.full(length, 5, np.int32), np.zeros(length, np.float32), role=f"r{place}") for place, length in enumerate(g)]
+        [
+            Sample(np.full(length, 5, np.int32), np.zeros(length, np.float32), role=f"r{place}")
+            for place, length in enumerate(g)
+        ]
         for g in groups
     ]
     store = write_store(tmp_path_factory.mktemp("groups") / "s", rows)

@@ -15,7 +15,8 @@ from outlive.learn.methods import METHODS, Method
 from outlive.learn.objective import Router, micro_batch_objective
 from outlive.learn.router import router_term
 from outlive.modeling.causal import CausalModel
-from tests.tiny import CONFIGS, gradients, planned, random_samples, relative_error, tiny_model, write_store
+from tests.stores import planned, random_samples, write_store
+from tests.tiny import CONFIGS, gradients, relative_error, tiny_model
 
 LENGTHS = tuple(3 + (7 * place) % 23 for place in range(32))
 

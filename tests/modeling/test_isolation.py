@@ -13,11 +13,15 @@ from outlive.learn.methods import METHODS
 from outlive.learn.objective import Router, micro_batch_objective
 from outlive.modeling.causal import CausalModel
 from outlive.modeling.proof import prove_isolation
-from tests.tiny import CONFIGS, gradients, planned, random_samples, relative_error, tiny_model, write_store
+from tests.stores import planned, random_samples, write_store
+from tests.tiny import CONFIGS, gradients, relative_error, tiny_model
 
 LENGTHS = (17, 5, 9, 30, 2, 9, 24, 12)
 # transformers computes Gemma 3's norms and rotary positions in fp32 whatever the model's dtype.
-TOLERANCE = {torch.float64: dict.fromkeys(CONFIGS, 1e-12) | {"gemma3": 1e-6}, torch.float32: dict.fromkeys(CONFIGS, 1e-5)}
+TOLERANCE = {
+    torch.float64: dict.fromkeys(CONFIGS, 1e-12) | {"gemma3": 1e-6},
+    torch.float32: dict.fromkeys(CONFIGS, 1e-5),
+}
 
 
 def _batches(folder: Path, packing: str) -> list[Batch]:
@@ -57,8 +61,8 @@ def test_packed_equals_unpacked(name: str, dtype: torch.dtype, tmp_path: Path) -
     packed, alone = _batches(tmp_path, "best_fit"), _batches(tmp_path, "none")
     assert len(packed) < len(alone) == len(LENGTHS)
     tolerance = TOLERANCE[dtype][name]
-    expected = _losses(model, alone)
-    assert set(expected) == set(got := _losses(model, packed))
+    expected, got = _losses(model, alone), _losses(model, packed)
+    assert set(expected) == set(got)
     for sample, values in expected.items():
         torch.testing.assert_close(got[sample], values, rtol=tolerance * 10, atol=tolerance * 10)
     loss_packed, gradients_packed = _step(model, packed)

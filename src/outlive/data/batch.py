@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -100,7 +100,7 @@ def make_batch(plan: Plan, mixture: Mixture, packs: Sequence[int | None]) -> Bat
 @dataclass
 class _Builder:
     mixture: Mixture
-    kinds: dict[str, str]
+    kinds: Mapping[str, str]
     columns: dict[str, list[npt.NDArray[np.generic]]]
     tokens: list[npt.NDArray[np.int32]] = field(default_factory=list)
     positions: list[npt.NDArray[np.int64]] = field(default_factory=list)
@@ -169,7 +169,7 @@ class _Builder:
             segments=self.segments,
             packs=self.packs,
             columns={name: np.concatenate(values) for name, values in self.columns.items()},
-            kinds=self.kinds,
+            kinds=dict(self.kinds),
         )
 
 

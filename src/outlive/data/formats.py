@@ -14,7 +14,7 @@ from outlive.text.spans import Refusal
 
 
 class Format(NamedTuple):
-    """`keys`: the columns that the format reads. `recognise`: whether a row has its shape. `read`: row → conversation."""
+    """`keys`: columns that the format reads; `recognise`: whether a row has its shape; `read`: row → conversation."""
 
     keys: frozenset[str]
     recognise: Callable[[Mapping[str, Any]], bool]

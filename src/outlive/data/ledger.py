@@ -26,7 +26,7 @@ _NAMES = {
 
 @dataclass
 class Ledger:
-    """Counts of one source. rows = kept + bad + overlong, always. `counts` holds what happened to rows that were kept."""
+    """Counts of one source: rows = kept + bad + overlong, always. `counts`: what happened to rows that were kept."""
 
     source: str
     format: str = ""
@@ -72,11 +72,15 @@ class Ledger:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Ledger:
         counters = {"refused", "counts", "unused_columns"}
-        return cls(**{key: Counter(item) if key in counters else item for key, item in value.items()})
+        values: dict[str, Any] = {key: Counter(item) if key in counters else item for key, item in value.items()}
+        return cls(**values)
 
     def lines(self) -> list[str]:
         """The ledger for people: one fact a line, zeros left out."""
-        lines = [f"{self.source}: {self.rows} rows, format {self.format} ({self.format_reason})", f"  kept: {self.kept}"]
+        lines = [
+            f"{self.source}: {self.rows} rows, format {self.format} ({self.format_reason})",
+            f"  kept: {self.kept}",
+        ]
         if self.validation_rows:
             lines.append(f"  of these for validation: {self.validation_rows}")
         for reason, number in self.refused.most_common():

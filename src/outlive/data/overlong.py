@@ -15,9 +15,10 @@ Overlong = Literal["drop", "truncate", "split"]
 def fit(samples: Sequence[Sample], length: int, how: Overlong, counts: Counter[str]) -> list[Sample]:
     """The samples of one row, none longer than `length` tokens.
 
-    drop: the row is refused (reason `overlong`), and so is a group, whatever `how` says: half of it means nothing. truncate: the first `length` tokens stay. split: parts of `length`
-    tokens; each repeats the last token before its cut as context, so that no target is lost. Parts without a target
-    are left out and counted. Raises Refusal(overlong) or Refusal(no_target_left).
+    drop: the row is refused (reason `overlong`), and so is a group, whatever `how` says: half of it means nothing.
+    truncate: the first `length` tokens stay. split: parts of `length` tokens; each repeats the last token before its
+    cut as context, so that no target is lost. Parts without a target are left out and counted. Raises
+    Refusal(overlong) or Refusal(no_target_left).
     """
     longest = max(len(sample.tokens) for sample in samples)
     if longest <= length:

@@ -189,8 +189,8 @@ def _units(mixture: Mixture, seed: int, epoch: int) -> tuple[Int, Int, Int]:
         count = np.diff(np.append(first, len(group)))
         chosen = _visited(len(first), weight, order_key(seed, "mixture", number), epoch)
         parts.append((np.full(len(chosen), number, dtype=np.int64), first[chosen], count[chosen]))
-    store, first, count = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return store, first, count
+    stores, firsts, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return stores, firsts, counts
 
 
 def _visited(size: int, weight: float, key: int, epoch: int) -> Int:

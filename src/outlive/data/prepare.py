@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from outlive.data.store import VERSION, Column, Store, StoreWriter
 from outlive.run.config import Data, Source
 from outlive.run.errors import InputError
 from outlive.run.files import building_folder, hash_file, hash_json
+from outlive.run.home import outlive_home
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
 
@@ -37,7 +37,9 @@ class Prepared:
     def about(self) -> dict[str, Any]:
         """For data.json: which stores, with their manifests' counts and hashes, and the ledger."""
         return {
-            "train": [_about(store, weight) for store, weight in zip(self.train.stores, self.train.weights, strict=True)],
+            "train": [
+                _about(store, weight) for store, weight in zip(self.train.stores, self.train.weights, strict=True)
+            ],
             "validation": [_about(store, 1.0) for store in self.validation.stores] if self.validation else [],
             "ledger": [ledger.to_json() for ledger in self.ledgers],
         }
@@ -86,9 +88,7 @@ class Preparer:
         stores = {side: Store(folder) for side, folder in folders.items()}
         return stores, Ledger.from_json(stores["train"].manifest["ledger"])
 
-    def _build(
-        self, source: Source, path: Path, share: float, folders: Mapping[str, Path], with_weight: bool
-    ) -> None:
+    def _build(self, source: Source, path: Path, share: float, folders: Mapping[str, Path], with_weight: bool) -> None:
         maker = SampleMaker(self.tokenizer, self.template, self.policy)
         ledger = Ledger(str(path), format=source.format or "", format_reason="named by the run file")
         read = ReadCounts()
@@ -124,7 +124,7 @@ class Preparer:
 def prepare(
     data: Data, tokenizer: Tokenizer, template: ChatTemplate | None, columns: Mapping[str, Column] | None = None
 ) -> Prepared:
-    """Rows → stores. Raises InputError for bad rows under `bad_rows: refuse`, for no rows, and for sources that overlap.
+    """Rows → stores. Raises InputError for bad rows under `bad_rows: refuse`, for no rows, for sources that overlap.
 
     `columns` are those that the method declares; rows carry them as numbers.
     """
@@ -170,11 +170,6 @@ def chat_template(data: Data, tokenizer: Tokenizer) -> ChatTemplate | None:
 def validation_plan(mixture: Mixture, layout: Layout) -> Plan:
     """The plan of the validation rows: always the same, whatever the run's seed."""
     return make_plan(mixture, layout, seed=0, epoch=0)
-
-
-def outlive_home() -> Path:
-    """Where stores and models are kept: $OUTLIVE_HOME, else ~/.cache/outlive."""
-    return Path(os.environ.get("OUTLIVE_HOME") or Path.home() / ".cache" / "outlive")
 
 
 class _RealWeights(Exception):
@@ -232,5 +227,14 @@ def _refuse_overlap(train: Sequence[Store], validation: Sequence[Store]) -> None
 
 
 def _about(store: Store, weight: float) -> dict[str, Any]:
-    kept = ("source", "source_hash", "num_samples", "num_tokens", "num_targets", "template_hash", "tokenizer_hash", "date")
+    kept = (
+        "source",
+        "source_hash",
+        "num_samples",
+        "num_tokens",
+        "num_targets",
+        "template_hash",
+        "tokenizer_hash",
+        "date",
+    )
     return {"store": str(store.folder), "weight": weight, **{key: store.manifest[key] for key in kept}}

@@ -162,7 +162,7 @@ class SampleMaker:
     def _unrolled(self, text: str, found: Sequence[Span], trained: dict[int, float]) -> list[Sample]:
         """One sample per trained turn: the prompt as a server tokenises it, then the turn."""
         self.counts["unrolled"] += 1
-        made = []
+        made: list[Sample] = []
         for span in found:
             prompt = self.tokenizer.encode(text[: span.start])
             answer = self._encode_after(text[: span.start], text[span.start : span.end])

@@ -108,7 +108,9 @@ class StoreWriter:
             path = self.folder / f"data-{self._num_files:05d}.arrow"
             self._file = pa.ipc.new_stream(str(path), self.schema)
             self._num_files, self._in_file = self._num_files + 1, 0
-        arrays = [pa.array([row[name] for row in self._rows], type=self.schema.field(name).type) for name in self.schema.names]
+        arrays = [
+            pa.array([row[name] for row in self._rows], type=self.schema.field(name).type) for name in self.schema.names
+        ]
         self._file.write_batch(pa.record_batch(arrays, schema=self.schema))
         self._in_file += self._pending
         self._rows, self._pending = [], 0
@@ -164,7 +166,9 @@ class Store:
         """Compare every file with its hash in the manifest. Raises InputError where one differs."""
         for name, expected in self.manifest["files"].items():
             if hash_file(self.folder / name) != expected:
-                raise InputError("a file of the store is damaged", where=str(self.folder / name), fix="delete the store")
+                raise InputError(
+                    "a file of the store is damaged", where=str(self.folder / name), fix="delete the store"
+                )
 
     def value(self, index: int, column: str) -> Any:
         """One sample's value of a column: a numpy view for lists, else a Python number or text."""
@@ -180,7 +184,8 @@ class Store:
         """Target weights, float32 [L]: weights[t] belongs to tokens[t] as a target."""
         if "weight" in self._batches[0].schema.names:
             return np.asarray(self.value(index, "weight"))
-        return (np.asarray(self.value(index, "labels")) != IGNORED).astype(np.float32)
+        weights: npt.NDArray[np.float32] = (np.asarray(self.value(index, "labels")) != IGNORED).astype(np.float32)
+        return weights
 
     def whole_column(self, column: str) -> npt.NDArray[Any]:
         """A column of single numbers, of all samples."""

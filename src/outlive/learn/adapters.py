@@ -45,7 +45,9 @@ def _check_targets(targets: list[str], linear: set[str], head: str) -> None:
             raise InputError(
                 f"{target!r} matches no linear layer of the model",
                 where="adapter.targets",
-                fix=f"did you mean {close!r}?" if close else f"the layers are named {', '.join(sorted(endings - {head}))}",
+                fix=f"did you mean {close!r}?"
+                if close
+                else f"the layers are named {', '.join(sorted(endings - {head}))}",
             )
         if matched == [head]:
             raise InputError(

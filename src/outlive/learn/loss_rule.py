@@ -19,7 +19,7 @@ Denominator = Literal["weight", "tokens", "segments", "groups", "constant"]
 
 @dataclass(frozen=True)
 class Term:
-    """One part of the objective: `sum` over what is here (a scalar tensor), to be divided by the global `denominator`."""
+    """A part of the objective: `sum` over what is here (a scalar tensor), to be divided by the global `denominator`."""
 
     name: str
     sum: torch.Tensor

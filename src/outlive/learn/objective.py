@@ -52,9 +52,7 @@ def micro_batch_objective(
     return objective(terms, totals)
 
 
-def _router_term(
-    logits: tuple[torch.Tensor, ...], batch: Batch, router: Router, totals: Mapping[str, float]
-) -> Term:
+def _router_term(logits: tuple[torch.Tensor, ...], batch: Batch, router: Router, totals: Mapping[str, float]) -> Term:
     bounds = [(segment.start, segment.end) for segment in batch.real_segments]
     share = batch.denominators()["weight"] / totals["weight"]
     return router_term(logits, bounds, router.top_k, router.coefficient, router.mode, share)

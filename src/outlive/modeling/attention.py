@@ -105,7 +105,7 @@ def _take(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     num, length = places.shape
     if num == 1 and int(places[0, -1]) - int(places[0, 0]) == length - 1:
         return x.narrow(2, int(places[0, 0]), length)  # one contiguous segment: a view
-    return x[0].index_select(1, places.flatten()).unflatten(1, (num, length)).transpose(0, 1)
+    return x[0].index_select(1, places.flatten()).view(x.shape[1], num, length, x.shape[3]).transpose(0, 1)
 
 
 def _repeated(x: torch.Tensor, times: int) -> torch.Tensor:

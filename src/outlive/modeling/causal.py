@@ -8,7 +8,10 @@ from typing import Any, Literal
 import torch
 
 from outlive.modeling.forward import Hidden, Tensors, causal_lm, head_of, hidden_states
+from outlive.modeling.loading import find_model, isolates, load_config, load_model
+from outlive.modeling.precision import compute_dtype
 from outlive.modeling.target_loss import logprobs, weighted_sum
+from outlive.run.home import outlive_home
 
 
 @dataclass(frozen=True)
@@ -54,3 +57,16 @@ class CausalModel:
     def trained(self) -> dict[str, torch.nn.Parameter]:
         """The parameters that are trained, by name."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+
+def load(name: str, *, precision: str = "auto", device: torch.device | str | None = None) -> CausalModel:
+    """The model of a folder, .gguf file or hub id, all of it trained: weights in fp32, computation as `precision`.
+
+    precision: auto | fp32 | bf16. Raises InputError where there is no such model.
+    """
+    place = find_model(name, outlive_home())
+    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    dtype, _ = compute_dtype(precision, target)
+    per_document = isolates(load_config(place)) is None
+    model = load_model(place, torch.float32, per_document=per_document, device=target)
+    return CausalModel(model.train(), dtype, per_document, target)

@@ -1,4 +1,4 @@
-"""Counted dropout: what is dropped is a function of (seed, step, pack, layer), so that it is the same in all layouts."""
+"""Counted dropout: what is dropped is a function of (seed, step, pack, layer), so it is the same in all layouts."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from outlive.checkpoint.manifest import read_manifest
-from outlive.modeling.load import find_model, load_model
+from outlive.modeling.loading import find_model, load_model
 from outlive.run.errors import InputError
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer

@@ -38,7 +38,8 @@ def weighted_sum(
     softmax runs in at least float32. Peak memory beyond the gradients: chunk × V × 10 bytes.
     """
     how = _how(head, hidden, dtype)
-    result: torch.Tensor = _WeightedSum.apply(hidden, head.weight, head.bias, target_ids, weight, how)
+    apply: Any = _WeightedSum.apply
+    result: torch.Tensor = apply(hidden, head.weight, head.bias, target_ids, weight, how)
     return result
 
 
@@ -46,13 +47,14 @@ def logprobs(
     hidden: torch.Tensor, head: Head, target_ids: torch.Tensor, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     """log softmax(logits)[target] of each target, [N], at least float32. Arguments as in `weighted_sum`."""
-    result: torch.Tensor = _Logprobs.apply(hidden, head.weight, head.bias, target_ids, _how(head, hidden, dtype))
+    apply: Any = _Logprobs.apply
+    result: torch.Tensor = apply(hidden, head.weight, head.bias, target_ids, _how(head, hidden, dtype))
     return result
 
 
 @dataclass(frozen=True)
 class _How:
-    """How chunks are computed: the head's transforms, the product's dtype, targets a chunk, whether gradients follow."""
+    """How chunks are computed: the head's transforms, the product's dtype, targets a chunk, whether with gradients."""
 
     scale: float
     softcap: float | None
@@ -158,7 +160,7 @@ class _WeightedSum(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         hidden, weight, bias = (None if g is None else g * upstream.to(g.dtype) for g in ctx.saved_tensors)
         return hidden, weight, bias, None, None, None
 
@@ -175,9 +177,7 @@ class _Logprobs(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.save_for_backward(hidden, weight, bias, target_ids)
         ctx.how = how
-        result = torch.empty(
-            len(target_ids), dtype=torch.promote_types(how.dtype, torch.float32), device=hidden.device
-        )
+        result = torch.empty(len(target_ids), dtype=torch.promote_types(how.dtype, torch.float32), device=hidden.device)
         with torch.autocast(hidden.device.type, enabled=False):
             product_weight = weight.to(how.dtype)
             for chunk in _chunks(len(target_ids), how):
@@ -186,7 +186,7 @@ class _Logprobs(torch.autograd.Function):
         return result
 
     @staticmethod
-    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         hidden, weight, bias, target_ids = ctx.saved_tensors
         how: _How = ctx.how
         gradients = _Gradients(hidden, weight, bias, ctx.needs_input_grad[:3])

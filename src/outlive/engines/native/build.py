@@ -10,22 +10,23 @@ import torch
 
 from outlive.data.batch import make_batch
 from outlive.data.plan import Layout, Mixture
-from outlive.data.prepare import Prepared, chat_template, outlive_home, prepare, validation_plan
+from outlive.data.prepare import Prepared, chat_template, prepare, validation_plan
 from outlive.data.store import Store
 from outlive.engines.native.loop import Training
-from outlive.engines.native.precision import compute_dtype
 from outlive.engines.native.schedule import make_optimizer
 from outlive.engines.native.source import FixedBatches, PlanSource
 from outlive.learn.adapters import add_adapter
-from outlive.learn.methods import Method, find_method
+from outlive.learn.methods import find_method
 from outlive.learn.objective import Router
 from outlive.modeling.causal import CausalModel
 from outlive.modeling.dropout import Randomness, count_dropout
-from outlive.modeling.load import ModelPlace, find_model, fresh_model, isolates, load_config, load_model
+from outlive.modeling.loading import ModelPlace, find_model, fresh_model, isolates, load_config, load_model
+from outlive.modeling.precision import compute_dtype
 from outlive.modeling.proof import prove_isolation
 from outlive.run.config import Run
 from outlive.run.engine import Job
 from outlive.run.errors import InputError
+from outlive.run.home import outlive_home
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
 

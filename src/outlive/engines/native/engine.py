@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from outlive.checkpoint.save import save
+from outlive.checkpoint.write import save
 from outlive.data.batch import make_batch
 from outlive.engines.native.build import Ready, build, from_job
 from outlive.engines.native.loop import train

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -35,7 +35,7 @@ class PlanSource:
     seed: int
     stop: Stop
     micro_packs: int
-    cursor: Cursor = Cursor()
+    cursor: Cursor = field(default_factory=Cursor)
     rank: int = 0
     world: int = 1
     _plan: Plan | None = None

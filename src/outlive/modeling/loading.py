@@ -22,6 +22,9 @@ from outlive.run.files import hash_file, hash_json
 # What a folder holds beside weights; everything that decides what the model computes or how text becomes tokens.
 _WEIGHTS = (".safetensors", ".bin")
 # Layers whose documents are kept apart by attention alone. Chunked, linear, convolutional and recurrent layers are not.
+_STATEFUL = (
+    "conv_kernel", "conv_kernel_size", "mamba_d_conv", "ssm_state_size", "state_size", "attention_chunk_size",
+)  # fmt: skip
 _ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
 
 
@@ -87,8 +90,9 @@ def isolates(config: PretrainedConfig) -> str | None:
     text = config.get_text_config()
     types = set(getattr(text, "layer_types", None) or ())
     if others := types - _ATTENTION_LAYERS:
-        return f"{config.model_type} has layers that carry a state across documents or cut them: {', '.join(sorted(others))}"
-    for key in ("conv_kernel", "conv_kernel_size", "mamba_d_conv", "ssm_state_size", "state_size", "attention_chunk_size"):
+        names = ", ".join(sorted(others))
+        return f"{config.model_type} has layers that carry a state across documents or cut them: {names}"
+    for key in _STATEFUL:
         if getattr(text, key, None):
             return f"{config.model_type} has recurrent, convolutional or chunked layers (config.{key})"
     if getattr(text, "use_bidirectional_attention", False) or not getattr(text, "is_causal", True):

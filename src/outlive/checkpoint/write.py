@@ -16,8 +16,8 @@ Dtype = Literal["bf16", "fp32", "fp16"]
 _NAMES = {"bf16": "bfloat16", "fp32": "float32", "fp16": "float16"}
 # Files that turn text into tokens; copied byte for byte, since a save through transformers changes them.
 TOKENIZER_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-    "tokenizer.model", "chat_template.jinja", "generation_config.json",
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+    "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json",
 )  # fmt: skip
 
 
@@ -33,9 +33,10 @@ def save(
 ) -> Path:
     """Save `model` as the checkpoint `folder`: model/, or adapter/ where it is a PEFT model, and manifest.json last.
 
-    A model's weights are written in `dtype`, an adapter's in their own. `tokenizer` is the folder whose tokenizer goes along; `chat_template` replaces its template; `base` names the base
-    model of an adapter and its content hash, to which the adapter is bound. The folder appears whole or not at all.
-    Returns the folder to serve. Raises InputError where it exists, WorkError where the disk says no.
+    A model's weights are written in `dtype`, an adapter's in their own. `tokenizer` is the folder whose tokenizer goes
+    along; `chat_template` replaces its template; `base` names the base model of an adapter and its content hash, to
+    which the adapter is bound. The folder appears whole or not at all. Returns the folder to serve. Raises InputError
+    where it exists, WorkError where the disk says no.
     """
     folder = Path(folder)
     kind = "adapter" if hasattr(model, "peft_config") else "model"

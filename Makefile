@@ -1,0 +1,34 @@
+# The two commands: make quickstart, make test. They need Python 3.11 or newer and make; all else goes into .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export HF_HUB_DISABLE_TELEMETRY := 1
+
+.PHONY: quickstart test lint prove clean
+
+quickstart: $(VENV)/.installed
+	$(BIN)/python examples/quickstart/quickstart.py
+
+# Every test, on the tiny models that the tests make and on the quickstart's base model, which is fetched first.
+# Two processes with one thread each: torch's own threads would get in each other's way.
+test: $(VENV)/.installed
+	OUTLIVE_TEST_MODEL="$$($(BIN)/python examples/quickstart/base_model.py)" HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -n 2 -rs
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# What takes too long for every change: its tables are in docs/measured.md.
+prove: $(VENV)/.installed
+	$(BIN)/python benchmarks/prove.py
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,dev]"
+	touch $@
