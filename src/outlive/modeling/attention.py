@@ -17,6 +17,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
+from outlive.modeling.varlen import Varlen, serves, varlen_attention
+
 NAME = "outlive_segments"
 
 
@@ -36,10 +38,12 @@ class SegmentGroup:
 @dataclass(frozen=True)
 class Segments:
     """Who sees whom in a batch of T tokens: the groups, and `order` int64 [T], where each token's result stands among
-    the groups' results laid end to end; None where that is their own order."""
+    the groups' results laid end to end; None where that is their own order. `varlen` says the same to a GPU's kernel,
+    and is None elsewhere."""
 
     groups: tuple[SegmentGroup, ...]
     order: torch.Tensor | None
+    varlen: Varlen | None = None
 
     @classmethod
     def of(cls, bounds: Sequence[tuple[int, int, int]], device: torch.device | str = "cpu") -> Segments:
@@ -59,7 +63,9 @@ class Segments:
         ]
         laid = torch.cat([group.query.flatten() for group in groups])
         in_order = bool((laid[1:] > laid[:-1]).all())
-        return cls(tuple(groups), None if in_order else torch.argsort(laid))
+        on_gpu = torch.device(device).type == "cuda"
+        varlen = Varlen.of([end - start for start, end, _ in bounds], keys, device) if on_gpu else None
+        return cls(tuple(groups), None if in_order else torch.argsort(laid), varlen)
 
 
 def segment_attention(
@@ -80,21 +86,25 @@ def segment_attention(
     """Causal attention within each segment. query [1, Hq, T, D], key and value [1, Hkv, T, D] → [1, T, Hq, D].
 
     `sliding_window` counts tokens, the query's own among them. `softcap` (Gemma 2) and `s_aux` (attention sinks, one
-    logit per head) take the plain formula; all else one fused call per group of equal segments.
+    logit per head) take the plain formula. All else is fused: on a GPU in half precision one call for all segments,
+    elsewhere one call per group of equal segments.
     """
     if segments is None or query.shape[0] != 1 or dropout:
         raise ValueError(f"{NAME} wants one row of laid-out segments, named by `segments`, and no attention dropout")
     if not (is_causal if is_causal is not None else getattr(module, "is_causal", True)):
         raise ValueError(f"{NAME} is causal, but {type(module).__name__} is not")
+    fused = softcap is None and s_aux is None
+    if fused and segments.varlen is not None and serves(query, value):
+        return varlen_attention(query, key, value, segments.varlen, scaling, sliding_window), None
     results = []
     for group in segments.groups:
         q, k, v = _take(query, group.query), _take(key, group.key), _take(value, group.key)
         k, v = (_repeated(x, q.shape[1] // k.shape[1]) for x in (k, v))
         mask = _mask(group, sliding_window)
-        if softcap is not None or s_aux is not None:
-            result = _plain_attention(q, k, v, mask, scaling, softcap, s_aux)
-        else:
+        if fused:
             result = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling)
+        else:
+            result = _plain_attention(q, k, v, mask, scaling, softcap, s_aux)
         results.append(result.transpose(1, 2).flatten(0, 1))
     laid = torch.cat(results) if len(results) > 1 else results[0]
     return (laid if segments.order is None else laid.index_select(0, segments.order)).unsqueeze(0), None
