@@ -24,7 +24,7 @@ def _inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def _expected(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int | None, softcap: float | None
 ) -> torch.Tensor:
-    """By a mask over all pairs of tokens, made from the definition: same chain of segments, not later, in the window."""
+    """By a mask over all pairs of tokens, from the definition: same chain of segments, not later, in the window."""
     chains: list[set[int]] = []
     place = torch.zeros(NUM, dtype=torch.int64)
     for number, (start, end, prefix) in enumerate(BOUNDS):
@@ -92,7 +92,7 @@ def _documented_kernel(
 
 @pytest.mark.parametrize("window", [None, 3])
 def test_the_gpu_form_says_the_same(window: int | None) -> None:
-    """Its kernel needs a GPU; what it is told, offsets, keys, window and scale, is held by the kernel's documentation."""
+    """Its kernel needs a GPU; what it is told (offsets, keys, window, scale) is held by the kernel's documentation."""
     inputs = _inputs()
     keys: list[list[int]] = []
     for start, end, prefix in BOUNDS:

@@ -53,7 +53,9 @@ def varlen_attention(
     The kernel's causality is aligned at the end of the keys, so a prefix before a segment's own tokens is seen whole.
     """
     if kernel is None:
-        from torch.nn.attention.varlen import varlen_attn as kernel
+        from torch.nn.attention.varlen import varlen_attn
+
+        kernel = varlen_attn
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     if layout.key_places is not None:
         k, v = k.index_select(0, layout.key_places), v.index_select(0, layout.key_places)
