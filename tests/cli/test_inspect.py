@@ -207,6 +207,7 @@ def test_colours_do_not_need_brackets_and_no_color_does(folder: Path) -> None:
 
     assert "⟦" not in shown(force_terminal=True, color_system="truecolor")
     assert "48;2;20;83;45" in shown(force_terminal=True, color_system="truecolor")
+    assert "30;42m" in shown(force_terminal=True, color_system="standard")  # black on green
     assert "⟦" in shown(force_terminal=True, color_system="truecolor", no_color=True)
     assert "⟦" in shown(force_terminal=False)
 

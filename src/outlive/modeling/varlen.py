@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ def varlen_attention(
     layout: Varlen,
     scaling: float | None,
     sliding_window: int | None,
-    kernel: Callable[..., Any] | None = None,
+    kernel: Any = None,
 ) -> torch.Tensor:
     """Causal attention per segment: query [1, Hq, T, D], key and value [1, Hkv, T, D] → [1, T, Hq, D].
 
