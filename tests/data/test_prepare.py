@@ -55,6 +55,7 @@ BAD = [
     ({"text": "another format"}, "wrong_format"),
     ({**_chat("x"), "tools": "{"}, "bad_tools"),
     ({**_chat("x"), "chat_template_kwargs": {"a": 1}}, "template_arguments"),
+    ({"messages": [{"role": "user", "content": "\ud800"}, {"role": "assistant", "content": "x"}]}, "bad_text"),
     (_chat("long " * 100), "overlong"),
 ]
 
@@ -73,7 +74,7 @@ def test_bad_rows_stop_with_their_places_and_build_nothing(tokenizer: Tokenizer,
     with pytest.raises(InputError) as error:
         _prepare(tokenizer, path)
     message = str(error.value)
-    assert "13 of 15 rows" in message  # the overlong one is not wrong
+    assert "14 of 16 rows" in message  # the overlong one is not wrong
     assert f"{path}:2: bad_json" in message
     assert message.count(f"{path}:") == 1 + 5
     assert "bad_rows=drop" in message

@@ -166,3 +166,11 @@ def test_real_chats_keep_their_prompts(tokenizer: Tokenizer) -> None:
                 assert any(np.array_equal(s.tokens[: len(prompt)], prompt) and s.weights[len(prompt)] for s in samples)
                 turns += 1
     assert turns > 600
+
+
+def test_tool_arguments_as_text_reach_the_template_as_an_object() -> None:
+    call = {"type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
+    chat = Chat([{"role": "assistant", "content": "", "tool_calls": [call]}], None, 0)
+    (shown,) = chat.rendered_messages()
+    assert shown["tool_calls"][0]["function"]["arguments"] == {"city": "Paris"}
+    assert call["function"] == {"name": "get_weather", "arguments": '{"city": "Paris"}'}

@@ -25,8 +25,9 @@ class Chat:
     first_trained: int
 
     def rendered_messages(self) -> list[dict[str, Any]]:
-        """The messages as a template sees them: without the keys that steer the loss."""
-        return [{key: value for key, value in message.items() if key not in LOSS_KEYS} for message in self.messages]
+        """The messages as a template sees them: without the keys that steer the loss, tool arguments as objects."""
+        shown = [{key: value for key, value in message.items() if key not in LOSS_KEYS} for message in self.messages]
+        return [_with_argument_objects(message) for message in shown]
 
     def with_system(self, text: str | None) -> Chat:
         """The same chat with a system turn in front, where it has none and `text` is given."""
@@ -78,11 +79,48 @@ def message_weight(message: Mapping[str, Any], where: str = "message") -> float:
     return float(weight)
 
 
+def trained_turns(chat: Chat, loss_on: str) -> dict[int, float]:
+    """The weight of each assistant turn that carries loss, by its place among the messages. Raises Refusal for none."""
+    if loss_on == "completion" and not chat.first_trained:
+        raise Refusal("no_completion", "loss_on: completion needs rows of prompt and completion")
+    turns = [turn for turn, message in enumerate(chat.messages) if message["role"] == "assistant"]
+    turns = [turn for turn in turns if turn >= chat.first_trained]
+    if not turns:
+        raise Refusal("no_assistant_turn", f"{len(chat.messages)} messages")
+    if loss_on == "last_assistant":
+        turns = turns[-1:]
+    weights = {turn: message_weight(chat.messages[turn]) for turn in turns}
+    if not any(weights.values()):
+        raise Refusal("no_target", "every assistant turn has weight 0")
+    return {turn: weight for turn, weight in weights.items() if weight > 0}
+
+
 def content_hash(conversation: Conversation) -> int:
     """64 bits of the conversation's content: equal conversations have equal hashes, whatever their other columns."""
     value = [conversation.messages, conversation.tools] if isinstance(conversation, Chat) else vars(conversation)
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
+
+
+def _with_argument_objects(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with tool-call arguments that are JSON text (OpenAI's form) as objects, which templates print."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return message
+    return {**message, "tool_calls": [_with_argument_object(call) for call in calls]}
+
+
+def _with_argument_object(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = json.loads(function["arguments"])
+    except ValueError:
+        return call
+    if not isinstance(arguments, dict):
+        return call
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def _kind(value: Any) -> str:

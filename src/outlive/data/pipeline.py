@@ -13,6 +13,7 @@ from outlive.data.overlong import fit
 from outlive.data.rows import ReadCounts, Row, read_rows
 from outlive.data.samples import Sample, SampleMaker
 from outlive.data.store import Column
+from outlive.run.errors import InputError
 from outlive.text.spans import Refusal
 
 
@@ -70,6 +71,8 @@ def _read_row(row: Row, maker: SampleMaker, ledger: Ledger, columns: Mapping[str
         return RowResult(row, conversation, samples, None, values, content_hash(conversation))
     except Refusal as refusal:
         return RowResult(row, conversation, [], refusal, {}, 0)
+    except InputError as error:  # the tokenizer can't take the text
+        return RowResult(row, conversation, [], Refusal("bad_text", error.what), {}, 0)
 
 
 def _column_values(row: Mapping[str, object], columns: Mapping[str, Column]) -> dict[str, float]:

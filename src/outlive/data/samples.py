@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from outlive.data.conversation import Chat, Conversation, Text, message_weight
+from outlive.data.conversation import Chat, Conversation, Text, trained_turns
 from outlive.text.spans import Refusal, Span, spans
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
@@ -108,7 +108,7 @@ class SampleMaker:
         if self.template is None:
             raise Refusal("no_template", "the tokenizer has no chat template; name one with data.chat_template")
         messages = chat.rendered_messages()
-        trained = self._trained(chat)
+        trained = trained_turns(chat, self.policy.loss_on)
         found = spans(self.template, messages, tools=chat.tools, turn_end=self.policy.turn_end, turns=trained.keys())
         text = self.template.render(messages, tools=chat.tools)
         self._lint(messages)
@@ -122,19 +122,6 @@ class SampleMaker:
             if not all(self._served(text[: span.start], tokens) for span in found):
                 return self._unrolled(text, found, trained)
         return [Sample(tokens, weights)]
-
-    def _trained(self, chat: Chat) -> dict[int, float]:
-        """The weight of each turn that carries loss, by its place among the messages."""
-        if self.policy.loss_on == "completion" and not chat.first_trained:
-            raise Refusal("no_completion", "loss_on: completion needs rows of prompt and completion")
-        turns = [turn for turn, message in enumerate(chat.messages) if message["role"] == "assistant"]
-        turns = [turn for turn in turns if turn >= chat.first_trained]
-        if self.policy.loss_on == "last_assistant":
-            turns = turns[-1:]
-        weights = {turn: message_weight(chat.messages[turn]) for turn in turns}
-        if turns and not any(weights.values()):
-            raise Refusal("no_target", "every assistant turn has weight 0")
-        return {turn: weight for turn, weight in weights.items() if weight > 0}
 
     def _encode(self, pieces: Sequence[Piece]) -> list[tuple[list[int], float]]:
         before = ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from outlive.data.conversation import Chat, Conversation, message_weight
+from outlive.data.conversation import Chat, Conversation, trained_turns
 from outlive.data.formats import FORMATS, detect, read_conversation
 from outlive.data.ledger import Ledger
 from outlive.data.rows import ReadCounts, Row, read_rows
@@ -58,7 +58,7 @@ def _read(row: Row, ledger: Ledger, loss_on: str) -> TextRow:
             ledger.format, ledger.format_reason = detect(row.value)
         conversation = read_conversation(row.value, ledger.format)
         ledger.unused_columns.update(row.value.keys() - FORMATS[ledger.format].keys)
-        return TextRow(row, conversation, trained_turns(conversation, loss_on), None)
+        return TextRow(row, conversation, trained_places(conversation, loss_on), None)
     except Refusal as refusal:
         return TextRow(row, conversation, [], refusal)
 
@@ -79,22 +79,11 @@ def _message_text(message: dict[str, object]) -> str:
     return "\n".join(parts)
 
 
-def trained_turns(conversation: Conversation, loss_on: str) -> list[int]:
+def trained_places(conversation: Conversation, loss_on: str) -> list[int]:
     """Places, among `turns`, of those that carry loss. Raises Refusal where there are none."""
-    if not isinstance(conversation, Chat):
-        spoken = len(turns(conversation))
-        return list(range(spoken)) if loss_on == "all" else [spoken - 1]
-    if loss_on == "all":
-        return list(range(len(conversation.messages)))
-    if loss_on == "completion" and not conversation.first_trained:
-        raise Refusal("no_completion", "loss_on: completion needs rows of prompt and completion")
-    places = [place for place, message in enumerate(conversation.messages) if message["role"] == "assistant"]
-    places = [place for place in places if place >= conversation.first_trained]
-    if not places:
-        raise Refusal("no_assistant_turn", f"{len(conversation.messages)} messages")
-    if loss_on == "last_assistant":
-        places = places[-1:]
-    kept = [place for place in places if message_weight(conversation.messages[place]) > 0]
-    if not kept:
-        raise Refusal("no_target", "every assistant turn has weight 0")
-    return kept
+    if isinstance(conversation, Chat):
+        return (
+            list(range(len(conversation.messages))) if loss_on == "all" else list(trained_turns(conversation, loss_on))
+        )
+    spoken = len(turns(conversation))
+    return list(range(spoken)) if loss_on == "all" else [spoken - 1]
