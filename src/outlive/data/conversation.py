@@ -83,6 +83,8 @@ def trained_turns(chat: Chat, loss_on: str) -> dict[int, float]:
     """The weight of each assistant turn that carries loss, by its place among the messages. Raises Refusal for none."""
     if loss_on == "completion" and not chat.first_trained:
         raise Refusal("no_completion", "loss_on: completion needs rows of prompt and completion")
+    if loss_on == "all" and any(message.get(key) is not None for message in chat.messages for key in LOSS_KEYS):
+        raise Refusal("bad_weight", "weights of single messages mean nothing under loss_on: all")
     turns = [turn for turn, message in enumerate(chat.messages) if message["role"] == "assistant"]
     turns = [turn for turn in turns if turn >= chat.first_trained]
     if not turns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from outlive.data.conversation import Conversation, content_hash
 from outlive.data.formats import FORMATS, detect, read_conversation
@@ -12,9 +12,11 @@ from outlive.data.ledger import Ledger
 from outlive.data.overlong import fit
 from outlive.data.rows import ReadCounts, Row, read_rows
 from outlive.data.samples import Sample, SampleMaker
-from outlive.data.store import Column
 from outlive.run.errors import InputError
 from outlive.text.spans import Refusal
+
+if TYPE_CHECKING:
+    from outlive.data.store import Column
 
 
 class RowResult(NamedTuple):

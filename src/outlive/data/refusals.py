@@ -12,7 +12,7 @@ DATA_REASONS = {
     "bad_message": "A message is no object.",
     "unknown_role": "A message has a role other than system, developer, user, assistant and tool.",
     "content_not_text": "A message's content is no text: it is missing, or a list of parts such as images.",
-    "bad_weight": "A message's weight is no number from 0, or it has both weight and train.",
+    "bad_weight": "A message's weight is no number from 0, it has both weight and train, or loss_on is all.",
     "bad_tools": "The tools are no list of JSON schemas.",
     "template_arguments": "The row brings arguments of its own for the chat template, which are not supported.",
     "empty_text": "The text or the completion is empty.",

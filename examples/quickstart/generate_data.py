@@ -1,0 +1,110 @@
+"""Write train.jsonl and heldout.jsonl: a customer's message becomes a JSON record.
+
+    python examples/quickstart/generate_data.py
+
+The same files come out each time, byte for byte. A held-out row shares no sentence, no order number and
+no item with a training row: a model that scores on them has learned the job, not the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from messages import HELDOUT, HELDOUT_ITEMS, TRAIN, TRAIN_ITEMS
+
+SYSTEM = "Turn the customer's message into a JSON record."
+SEED = 7
+TRAIN_ROWS_PER_INTENT, HELDOUT_ROWS_PER_INTENT = 100, 20
+
+
+def items(lines: list[str]) -> list[str]:
+    """All items of lines such as "tall | oak | desk coat+rack": desk, oak desk, tall oak desk, coat rack, …"""
+    made = []
+    for line in lines:
+        firsts, seconds, things = (part.split() for part in line.split(" | "))
+        made += things
+        made += [f"{second} {thing}" for second in seconds for thing in things]
+        made += [f"{first} {second} {thing}" for first in firsts for second in seconds for thing in things]
+    return [item.replace("+", " ") for item in made]
+
+
+def order_number(rng: random.Random, taken: set[str]) -> str:
+    while True:
+        number = f"{rng.choice('ABCDEFGHJKLMNPRSTUVWXZ')}{rng.randrange(1000, 10_000)}"
+        if number not in taken:
+            taken.add(number)
+            return number
+
+
+def fill(message: str, values: dict[str, str]) -> str:
+    """Put the values into the gaps; "a {item}" becomes "an oak desk" where the value asks for it."""
+    for name, value in values.items():
+        if value[0] in "aeiou":
+            message = re.sub(rf"\b([Aa]) (?=\{{{name}\}})", r"\1n ", message)
+        message = message.replace(f"{{{name}}}", value)
+    return message
+
+
+class Shop:
+    """Hands out items of one, two and three words equally often, each once before any comes again."""
+
+    def __init__(self, for_sale: dict[str, list[str]], rng: random.Random) -> None:
+        self.shelves = {kind: items(lines) for kind, lines in for_sale.items()}
+        self.shelves["item"] = [item for shelf in self.shelves.values() for item in shelf]
+        self.left: dict[tuple[str, int], list[str]] = {}
+        self.rng = rng
+
+    def take(self, kind: str) -> str:
+        length = self.rng.randint(1, 3)
+        if not self.left.get((kind, length)):
+            fitting = [item for item in self.shelves[kind] if len(item.split()) == length]
+            self.left[kind, length] = self.rng.sample(fitting, len(fitting))
+        return self.left[kind, length].pop()
+
+
+def row(intent: str, message: str, shop: Shop, order: str) -> dict[str, object]:
+    kind = next(kind for kind in ("item", "garment", "device") if f"{{{kind}}}" in message)
+    item, other = shop.take(kind), shop.take("item")
+    record = json.dumps({"intent": intent, "order": order, "item": item})
+    text = fill(message, {kind: item, "other": other, "order": order})
+    turns = (("system", SYSTEM), ("user", text), ("assistant", record))
+    return {"messages": [{"role": role, "content": content} for role, content in turns]}
+
+
+def rows(
+    messages: dict[str, list[str]],
+    for_sale: dict[str, list[str]],
+    rows_per_intent: int,
+    rng: random.Random,
+    taken: set[str],
+) -> list[dict[str, object]]:
+    """Rows of all intents in random order, each intent's messages used about equally often."""
+    shop = Shop(for_sale, rng)
+    made = []
+    for intent, frames in messages.items():
+        rounds = [frame for _ in range(rows_per_intent) for frame in rng.sample(frames, len(frames))]
+        made += [row(intent, frame, shop, order_number(rng, taken)) for frame in rounds[:rows_per_intent]]
+    rng.shuffle(made)
+    return made
+
+
+def generate(folder: Path) -> None:
+    """Write both files into `folder`."""
+    rng = random.Random(SEED)
+    taken: set[str] = set()
+    files = {
+        "train.jsonl": rows(TRAIN, TRAIN_ITEMS, TRAIN_ROWS_PER_INTENT, rng, taken),
+        "heldout.jsonl": rows(HELDOUT, HELDOUT_ITEMS, HELDOUT_ROWS_PER_INTENT, rng, taken),
+    }
+    for name, content in files.items():
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content)
+        (folder / name).write_bytes(lines.encode())
+
+
+if __name__ == "__main__":
+    generate(Path(__file__).parent)

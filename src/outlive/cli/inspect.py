@@ -1,0 +1,185 @@
+"""`outlive inspect`: what the model will see, token by token, and which tokens carry loss."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from outlive.cli.open_target import Item, Opened, Options, SourceRows
+    from outlive.data.ledger import Ledger
+
+TERMINAL_ROWS = 3
+PAGE_ROWS = 50
+CHOICES = {
+    "loss_on": ("assistant", "last_assistant", "completion", "all"),
+    "turn_end": ("content", "end_of_turn", "suffix"),
+    "overlong": ("drop", "truncate", "split"),
+    "format": ("messages", "prompt_completion", "text"),
+}
+
+
+def command(
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Rows (.jsonl), a run file, a run or a store.")],
+    tokenizer: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder with the tokenizer.json.")] = None,
+    chat_template: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the tokenizer's own.")] = None,
+    loss_on: Annotated[str | None, typer.Option(help=" | ".join(CHOICES["loss_on"]))] = None,
+    turn_end: Annotated[str | None, typer.Option(help=" | ".join(CHOICES["turn_end"]))] = None,
+    sequence_length: Annotated[int | None, typer.Option(min=2, help="Tokens of one sequence.")] = None,
+    overlong: Annotated[str | None, typer.Option(help=" | ".join(CHOICES["overlong"]))] = None,
+    system: Annotated[str | None, typer.Option(help="A system text for chats that have none.")] = None,
+    format_: Annotated[str | None, typer.Option("--format", help=" | ".join(CHOICES["format"]))] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="How many rows of each source to show.")] = None,
+    row: Annotated[int | None, typer.Option(min=0, help="Show only this row, counted from 0.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines on stdout, one object a sample.")] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page for a browser.")] = None,
+) -> None:
+    """Show samples with the tokens that carry loss marked, what was left out and why, and what is worth a look."""
+    from outlive.cli.open_target import Options, open_target
+
+    limit = row + 1 if row is not None else rows if as_json else None
+    options = Options(tokenizer, chat_template, loss_on, turn_end, sequence_length, overlong, system, format_, limit)
+    _check(options, rows, row, as_json, html)
+    opened = open_target(target, options)
+    if as_json:
+        _print_json(opened, row)
+    elif html is not None:
+        _write_page(opened, target, html, rows or PAGE_ROWS, row)
+    else:
+        _print(opened, rows or TERMINAL_ROWS, row)
+
+
+def _check(options: Options, rows: int | None, row: int | None, as_json: bool, html: Path | None) -> None:
+    from outlive.run.errors import InputError, nearest
+
+    for name, known in CHOICES.items():
+        value = getattr(options, name)
+        if value is not None and value not in known:
+            near = nearest(value, known)
+            fix = f"did you mean {near}?" if near else f"one of: {', '.join(known)}"
+            raise InputError(f"{value!r} is not known", where=f"--{name.replace('_', '-')}", fix=fix)
+    if rows is not None and row is not None:
+        raise InputError("--rows and --row exclude each other")
+    if as_json and html is not None:
+        raise InputError("--json and --html exclude each other")
+
+
+def _print_json(opened: Opened, row: int | None) -> None:
+    from outlive.cli.show.json_lines import to_line
+
+    shown, out = 0, sys.stdout.buffer
+    for note in opened.notes:
+        typer.echo(f"note: {note}", err=True)
+    for source in opened.sources:
+        extra = {"source": source.name} if len(opened.sources) > 1 else {}
+        extra |= {"side": source.side} if source.side != "train" else {}
+        for item in source.items:
+            if row is None or item.row == row:
+                named = {"format": source.ledger.format} if item.conversation is not None else {}
+                out.write(to_line(item, opened.tokenizer, extra | named))
+                shown += 1
+    out.flush()
+    _refuse_nothing(shown, row)
+    if row is None:
+        for line in _account(opened):
+            typer.echo(line, err=True)
+
+
+def _print(opened: Opened, rows: int, row: int | None) -> None:
+    from outlive.cli.show.statistics import Lengths
+    from outlive.cli.show.terminal import make_console, show_facts, show_ledger
+
+    console, lengths, shown = make_console(), Lengths(), 0
+    show_facts(console, opened.facts)
+    for note in opened.notes:
+        console.print(f"note: {note}", style="yellow", soft_wrap=True)
+    console.print()
+    for source in opened.sources:
+        seen: set[int] = set()
+        for item in source.items:
+            seen.add(item.row)
+            lengths.add(item)
+            if item.row == row if row is not None else len(seen) <= rows:
+                _show(console, opened, source, item)
+                shown += 1
+    _refuse_nothing(shown, row)
+    if row is not None:
+        return
+    show_ledger(console, _ledgers(opened))
+    for line in lengths.lines():
+        console.print(line, soft_wrap=True)
+    for line in _lint_lines(opened):
+        console.print(line, style="cyan", soft_wrap=True)
+
+
+def _show(console: Console, opened: Opened, source: SourceRows, item: Item) -> None:
+    from outlive.cli.show.terminal import show_conversation, show_refusal, show_sample
+
+    title = title_of(opened, source, item)
+    if item.refusal is not None:
+        show_refusal(console, title, item.refusal.reason, item.refusal.detail)
+    elif item.conversation is not None:
+        show_conversation(console, item.conversation, item.trained, title)
+    elif opened.tokenizer is not None and item.tokens is not None and item.weights is not None:
+        show_sample(console, opened.tokenizer, item.tokens.tolist(), item.weights.tolist(), title)
+    if item.lints:
+        console.print(f"worth a look: {', '.join(item.lints)}\n", style="cyan", soft_wrap=True)
+
+
+def title_of(opened: Opened, source: SourceRows, item: Item) -> str:
+    """'row 3', with its part, side and source where there is more than one."""
+    title = f"row {item.row}" + (f", part {item.part}" if item.part else "")
+    title += f", {source.side}" if source.side != "train" else ""
+    return f"{title} of {Path(source.name).name}" if len(opened.sources) > 1 else title
+
+
+def _write_page(opened: Opened, target: Path, file: Path, rows: int, row: int | None) -> None:
+    from outlive.cli.show.pages import samples_page
+    from outlive.cli.show.statistics import Lengths
+    from outlive.cli.show.terminal import make_console, show_ledger
+    from outlive.run.files import write_atomic
+
+    lengths, shown = Lengths(), list[tuple[str, "Item"]]()
+    for source in opened.sources:
+        seen: set[int] = set()
+        for item in source.items:
+            seen.add(item.row)
+            lengths.add(item)
+            if item.row == row if row is not None else len(seen) <= rows:
+                shown.append((title_of(opened, source, item), item))
+    _refuse_nothing(len(shown), row)
+    summary = [] if row is not None else [*_account(opened), *lengths.lines(), *_lint_lines(opened)]
+    facts = opened.facts | ({"note": "; ".join(opened.notes)} if opened.notes else {})
+    write_atomic(file, samples_page(target.name, opened.tokenizer, shown, facts, summary))
+    if row is None:
+        show_ledger(make_console(), _ledgers(opened))
+    typer.echo(f"wrote {file}")
+
+
+def _refuse_nothing(shown: int, row: int | None) -> None:
+    from outlive.run.errors import InputError
+
+    if not shown:
+        raise InputError("there is no row" if row is None else f"there is no row {row}; rows count from 0")
+
+
+def _ledgers(opened: Opened) -> list[Ledger]:
+    return [source.ledger for source in opened.sources if source.ledger.source]
+
+
+def _account(opened: Opened) -> Iterator[str]:
+    for ledger in _ledgers(opened):
+        yield from ledger.lines()
+
+
+def _lint_lines(opened: Opened) -> Iterator[str]:
+    for source in opened.sources:
+        of = f" ({Path(source.name).name})" if len(opened.sources) > 1 else ""
+        for line in source.lints.lines():
+            yield f"worth a look{of}: {line}"

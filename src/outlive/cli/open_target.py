@@ -1,0 +1,253 @@
+"""What `inspect` is pointed at, opened: a file of rows, a run file, a run folder or a store: all as one stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outlive.data.conversation import Conversation
+from outlive.data.ledger import Ledger
+from outlive.data.lints import LintCounts
+from outlive.run.errors import InputError
+from outlive.text.refusal import Refusal
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from outlive.text.template import ChatTemplate
+    from outlive.text.tokenizer import Tokenizer
+
+RUN_FILES = (".yaml", ".yml")
+_MAGIC = {
+    b"PAR1": "a Parquet file",
+    b"\x1f\x8b": "a gzip file",
+    b"PK\x03\x04": "a zip file",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"GGUF": "a GGUF model",
+    b"ARROW1": "an Arrow file",
+    b"\xff\xff\xff\xff": "an Arrow file",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says about how rows become tokens. None: not said. `limit`: rows of each source."""
+
+    tokenizer: Path | None = None
+    chat_template: Path | None = None
+    loss_on: str | None = None
+    turn_end: str | None = None
+    sequence_length: int | None = None
+    overlong: str | None = None
+    system: str | None = None
+    format: str | None = None
+    limit: int | None = None
+
+    def said(self, *names: str) -> dict[str, Any]:
+        """The options among `names` that were given."""
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+POLICY = ("loss_on", "turn_end", "sequence_length", "overlong", "system")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One sample of a row, or the row's conversation where there is no tokenizer, or its refusal.
+
+    tokens int32 [L]; weights float32 [L], as in a sample. `trained`: the turns of the conversation that carry loss.
+    """
+
+    row: int
+    part: int = 0
+    tokens: npt.NDArray[np.int32] | None = None
+    weights: npt.NDArray[np.float32] | None = None
+    conversation: Conversation | None = None
+    trained: list[int] = field(default_factory=list)
+    lints: list[str] = field(default_factory=list)
+    refusal: Refusal | None = None
+
+
+@dataclass
+class SourceRows:
+    """The rows of one source. The ledger and the lints are full once `items` is used up. `side`: of a store."""
+
+    name: str
+    items: Iterator[Item]
+    ledger: Ledger
+    lints: LintCounts = field(default_factory=LintCounts)
+    side: str = "train"
+
+
+@dataclass
+class Opened:
+    """A target: its sources, the tokenizer that decodes them (None: text only), facts and notes for the reader."""
+
+    sources: list[SourceRows]
+    tokenizer: Tokenizer | None
+    facts: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+
+
+def open_target(target: Path, options: Options) -> Opened:
+    """Open whatever `target` is. Raises InputError where it is nothing that can be looked into."""
+    if target.is_dir():
+        from outlive.cli.open_store import open_run_folder, open_store
+
+        if (target / "run.yaml").exists():
+            return open_run_folder(target, options)
+        if _is_store(target / "manifest.json"):
+            return open_store(target, options)
+        raise InputError(
+            "the folder is neither a run (no run.yaml) nor a store (no manifest.json of one)",
+            where=str(target),
+            fix="name a file of rows, a run file, a run folder or a store",
+        )
+    if target.suffix in RUN_FILES:
+        from outlive.cli.open_store import open_run_file
+
+        return open_run_file(target, options)
+    return open_rows(target, options)
+
+
+def open_rows(path: Path, options: Options) -> Opened:
+    """A bare file of rows: as samples where a tokenizer is named, else as text."""
+    note = check_rows_file(path)
+    notes = [note] if note else []
+    ledger = Ledger(str(path), format=options.format or "", format_reason="named by --format")
+    if options.tokenizer is None:
+        return _as_texts(path, options, ledger, notes)
+    tokenizer = load_tokenizer(options.tokenizer)
+    template = read_template(options.chat_template, tokenizer)
+    facts = {
+        "tokenizer": f"{tokenizer.folder} ({tokenizer.vocab_size:,} tokens)",
+        "chat template": _template_name(options.chat_template, template),
+    }
+    policy = options.said(*POLICY)
+    facts |= {"loss on": policy.get("loss_on", "assistant"), "turn end": policy.get("turn_end", "end_of_turn")}
+    facts |= {name.replace("_", " "): str(policy[name]) for name in POLICY[2:] if name in policy}
+    source = as_samples(path, tokenizer, template, policy, ledger, options.limit)
+    return Opened([source], tokenizer, facts, notes)
+
+
+def as_samples(
+    path: Path,
+    tokenizer: Tokenizer,
+    template: ChatTemplate | None,
+    policy: dict[str, Any],
+    ledger: Ledger,
+    limit: int | None = None,
+    columns: dict[str, Any] | None = None,
+) -> SourceRows:
+    """The rows of a file as the samples that training would see."""
+    from outlive.data.pipeline import read_samples
+    from outlive.data.samples import Policy, SampleMaker
+
+    maker = SampleMaker(tokenizer, template, Policy(**policy))
+    lints = LintCounts()
+
+    def items() -> Iterator[Item]:
+        for result in read_samples(path, maker, ledger, columns, limit):
+            row = result.row.index
+            if result.refusal is not None:
+                if result.refusal.reason == "no_template":
+                    raise _no_template(tokenizer)
+                yield Item(row, refusal=result.refusal)
+                continue
+            names = lints.add(result.conversation, row, result.content_hash) if result.conversation else []
+            for sample in result.samples:
+                yield Item(row, sample.part, sample.tokens, sample.weights, lints=names)
+
+    return SourceRows(str(path), items(), ledger, lints)
+
+
+def _as_texts(path: Path, options: Options, ledger: Ledger, notes: list[str]) -> Opened:
+    from outlive.data.texts import read_texts
+
+    if unused := options.said("chat_template", *POLICY[1:]):
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
+        raise InputError(f"{names} says nothing without a tokenizer", fix="name one: --tokenizer DIR")
+    lints = LintCounts()
+
+    def items() -> Iterator[Item]:
+        for result in read_texts(path, ledger, options.loss_on or "assistant", options.limit):
+            row = result.row.index
+            if result.refusal is not None or result.conversation is None:
+                yield Item(row, refusal=result.refusal)
+            else:
+                names = lints.add(result.conversation, row)
+                yield Item(row, conversation=result.conversation, trained=result.trained, lints=names)
+
+    notes.append("this is the text of the rows, since no tokenizer was named: --tokenizer DIR shows the tokens")
+    return Opened([SourceRows(str(path), items(), ledger, lints)], None, {}, notes)
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a folder; the tokenizer.json itself may be named too."""
+    from outlive.text.tokenizer import Tokenizer
+
+    return Tokenizer.load(folder.parent if folder.name == "tokenizer.json" else folder)
+
+
+def read_template(file: Path | None, tokenizer: Tokenizer) -> ChatTemplate | None:
+    """The template in `file`, else the tokenizer's own, else None. Raises InputError where it can't be read."""
+    from outlive.text.template import ChatTemplate
+
+    if file is None:
+        return ChatTemplate.of(tokenizer) if tokenizer.chat_template is not None else None
+    try:
+        source = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the chat template cannot be read: {error}", where=str(file)) from None
+    return ChatTemplate.of(tokenizer, source)
+
+
+def check_rows_file(path: Path) -> str | None:
+    """A note where the file looks like one JSON array. Raises InputError where it is no text, is empty or missing."""
+    try:
+        with path.open("rb") as file:
+            begin = file.read(1 << 16)
+    except FileNotFoundError:
+        raise InputError("there is no such file", where=str(path), fix="check the path") from None
+    except OSError as error:
+        raise InputError(f"the file cannot be read: {error.strerror}", where=str(path)) from None
+    kind = next((name for magic, name in _MAGIC.items() if begin.startswith(magic)), None)
+    if kind is not None or b"\x00" in begin:
+        raise InputError(
+            f"the file holds no JSON Lines: it is {kind or 'binary'}",
+            where=str(path),
+            fix="convert it to JSON Lines in UTF-8: one JSON object on each line",
+        )
+    if not begin.strip(b"\xef\xbb\xbf \r\n\t"):
+        raise InputError("the file holds no row", where=str(path), fix="name a file with one JSON object on each line")
+    if begin.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"["):
+        return f"the file looks like one JSON array; rows are one object a line: jq -c '.[]' {path}"
+    return None
+
+
+def _is_store(manifest: Path) -> bool:
+    try:
+        return "store_version" in json.loads(manifest.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
+def _template_name(file: Path | None, template: ChatTemplate | None) -> str:
+    if file is not None:
+        return str(file)
+    return "the tokenizer's own" if template is not None else "none"
+
+
+def _no_template(tokenizer: Tokenizer) -> InputError:
+    named = f", only named ones: {', '.join(sorted(tokenizer.chat_templates))}" if tokenizer.chat_templates else ""
+    return InputError(
+        f"the rows are chats, and the tokenizer has no chat template{named}",
+        where=str(tokenizer.folder),
+        fix="name a template file: --chat-template FILE (in a run file: data.chat_template)",
+    )
