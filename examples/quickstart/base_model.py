@@ -20,6 +20,7 @@ import zipfile
 from pathlib import Path
 
 from outlive.run.errors import InputError, OutliveError, WorkError
+from outlive.run.home import outlive_home
 
 REPO = "HuggingFaceTB/SmolLM2-135M-Instruct"
 REVISION = "12fd25f77366fa6b3b4b768ec3050bf629380bac"
@@ -118,9 +119,8 @@ def say(line: str) -> None:
 
 
 def main() -> int:
-    home = Path(os.environ.get("OUTLIVE_HOME") or Path.home() / ".cache" / "outlive")
     try:
-        print(base_model(home / "models"))
+        print(base_model(outlive_home() / "models"))
     except OutliveError as error:
         say(f"error: {error}")
         return error.exit_code

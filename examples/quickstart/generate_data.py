@@ -22,15 +22,17 @@ SEED = 7
 TRAIN_ROWS_PER_INTENT, HELDOUT_ROWS_PER_INTENT = 100, 20
 
 
-def items(lines: list[str]) -> list[str]:
-    """All items of lines such as "tall | oak | desk coat+rack": desk, oak desk, tall oak desk, coat rack, …"""
-    made = []
+def items(lines: list[str]) -> list[list[str]]:
+    """The items of "tall | oak | desk | with a lid", by form: desk, oak desk, tall oak desk, desk with a lid."""
+    forms: list[list[str]] = [[], [], [], []]
     for line in lines:
-        firsts, seconds, things = (part.split() for part in line.split(" | "))
-        made += things
-        made += [f"{second} {thing}" for second in seconds for thing in things]
-        made += [f"{first} {second} {thing}" for first in firsts for second in seconds for thing in things]
-    return [item.replace("+", " ") for item in made]
+        *words, end = line.split(" | ")
+        firsts, seconds, things = (part.split() for part in words)
+        pairs = [f"{second} {thing}" for second in seconds for thing in things]
+        triples = [f"{first} {pair}" for first in firsts for pair in pairs]
+        for form, made in zip(forms, (things, pairs, triples, [f"{thing} {end}" for thing in things]), strict=True):
+            form += made
+    return forms
 
 
 def order_number(rng: random.Random, taken: set[str]) -> str:
@@ -51,20 +53,19 @@ def fill(message: str, values: dict[str, str]) -> str:
 
 
 class Shop:
-    """Hands out items of one, two and three words equally often, each once before any comes again."""
+    """Hands out items of all forms equally often, each once before any comes again."""
 
     def __init__(self, for_sale: dict[str, list[str]], rng: random.Random) -> None:
-        self.shelves = {kind: items(lines) for kind, lines in for_sale.items()}
-        self.shelves["item"] = [item for shelf in self.shelves.values() for item in shelf]
+        self.lines = for_sale | {"item": [line for lines in for_sale.values() for line in lines]}
         self.left: dict[tuple[str, int], list[str]] = {}
         self.rng = rng
 
     def take(self, kind: str) -> str:
-        length = self.rng.randint(1, 3)
-        if not self.left.get((kind, length)):
-            fitting = [item for item in self.shelves[kind] if len(item.split()) == length]
-            self.left[kind, length] = self.rng.sample(fitting, len(fitting))
-        return self.left[kind, length].pop()
+        form = self.rng.randrange(4)
+        if not self.left.get((kind, form)):
+            all_items = items(self.lines[kind])[form]
+            self.left[kind, form] = self.rng.sample(all_items, len(all_items))
+        return self.left[kind, form].pop()
 
 
 def row(intent: str, message: str, shop: Shop, order: str) -> dict[str, object]:

@@ -31,7 +31,7 @@ def smollm2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("adapter", [[], ["adapter.rank=16"]], ids=["full", "lora"])
 def test_equal_to_a_hand_written_loop(smollm2: Path, adapter: list[str]) -> None:
-    """12 steps of 4 samples, fp32, constant 1e-4. The samples are cut short here; benchmarks/prove.py takes them whole."""
+    """12 steps of 4 samples, fp32, constant 1e-4. Samples are cut short here; benchmarks/prove.py takes them whole."""
     cut = ["data.sequence_length=48", "data.overlong=truncate"]
     ready = ready_for(smollm2, CHATS, *PARITY, *cut, *adapter)
     ours, theirs = run_losses(ready), hand_written(ready, 12, 1e-4)

@@ -99,6 +99,10 @@ def made(tmp_path_factory: pytest.TempPathFactory):
     root = tmp_path_factory.mktemp("gguf")
     original = tiny_tokenizer(root / "original")
     tokenizer = json.loads((original / "tokenizer.json").read_text())
+    # Two spaces become one token, so that it shows where digits are split off.
+    tokenizer["model"]["vocab"]["ĠĠ"] = len(tokenizer["model"]["vocab"])
+    tokenizer["model"]["merges"].append(["Ġ", "Ġ"])
+    (original / "tokenizer.json").write_text(json.dumps(tokenizer))
     model = tiny_llama(len(tokenizer["model"]["vocab"]))
     file = write_gguf(root / "tiny.gguf", model, tokenizer)
     gguf_to_folder(file, root / "made")

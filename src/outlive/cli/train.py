@@ -53,6 +53,8 @@ def train(loaded: LoadedRun, runs: Path, console: Console, run_file: str = "RUN"
     refuse_existing(loaded.run.name, runs, run_file, can_resume=False)
     for note in loaded.notes:
         console.print(f"note: {note}", markup=False)
+    for problem in Native().check(loaded.run):
+        raise problem.error()
     ready = get_ready(loaded.run)
     show_before(ready, console)
     progress = Progress(console, ready.source.num_steps())

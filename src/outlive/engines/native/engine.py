@@ -9,10 +9,12 @@ from pathlib import Path
 
 from outlive.checkpoint.write import save
 from outlive.data.batch import make_batch
-from outlive.engines.native.build import Ready, build, from_job
+from outlive.engines.native.build import Ready, build, from_job, place_of
 from outlive.engines.native.loop import train
+from outlive.learn.methods import find_method
 from outlive.run.config import Run
 from outlive.run.engine import EngineFacts, Job, Problem, Result, TokensAndWeights
+from outlive.run.errors import InputError
 from outlive.run.folder import RunFolder
 from outlive.run.metrics import Record, Writer
 
@@ -36,8 +38,14 @@ class Native:
         self.show, self.say = show, say
 
     def check(self, run: Run) -> list[Problem]:
-        """What the run file asks for and this engine can't do; the run's own models refuse the rest."""
-        return []
+        """What can be seen before anything is read: a model that is not there, a loss that can't be imported."""
+        problems = []
+        for probe in (lambda: find_method(run.method), lambda: place_of(run)):
+            try:
+                probe()
+            except InputError as error:
+                problems.append(Problem("error", error.what, error.where, error.fix))
+        return problems
 
     def first_batch(self, job: Job) -> TokensAndWeights:
         """The first step's packs, with weights as targets and the segment of each token."""
