@@ -145,8 +145,10 @@ def test_named_sources_that_overlap_are_refused(tokenizer: Tokenizer, tmp_path: 
 
 
 def test_no_row_left_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no row is left"):
+    with pytest.raises(InputError, match="holds no row"):
         _prepare(tokenizer, _write(tmp_path / "empty.jsonl", []))
+    with pytest.raises(InputError, match="no row is left"):
+        _prepare(tokenizer, _write(tmp_path / "bad.jsonl", ["{"]), bad_rows="drop")
     with pytest.raises(InputError, match="no such file"):
         _prepare(tokenizer, str(tmp_path / "missing.jsonl"))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -49,18 +48,11 @@ def open_run(run: Run, tokenizer: Path | None = None) -> OpenRun:
 
 def tokenizer_folder(run: Run) -> Path:
     """Where the tokenizer of a run's model lies. A hub model's is downloaded; a .gguf file's needs torch once."""
+    from outlive.run.places import model_folder
+
     if not isinstance(run.model, str):
         return Path(run.model.init.tokenizer)
-    path = Path(run.model)
-    if path.suffix == ".gguf" or path.is_file():
-        return _from_gguf(path)
-    if path.is_dir():
-        return path
-    if run.model.startswith((".", "/", "~")) or run.model.count("/") != 1:
-        raise InputError(
-            "there is no such model", where=run.model, fix="name a folder, a .gguf file or a hub id (org/name)"
-        )
-    return _from_hub(run.model)
+    return model_folder(run.model, TOKENIZER_FILES, _from_gguf)
 
 
 def _from_gguf(path: Path) -> Path:
@@ -75,21 +67,3 @@ def _from_gguf(path: Path) -> Path:
     from outlive.run.home import outlive_home
 
     return cached_folder(path, outlive_home() / "models")
-
-
-def _from_hub(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=TOKENIZER_FILES))
-    except LocalEntryNotFoundError:
-        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
-        raise InputError(
-            f"the hub cannot be reached{offline}, and {name} is not in its cache",
-            where=f"model: {name}",
-            fix="name a local folder",
-        ) from None
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"the hub has no tokenizer for us: {first}", where=f"model: {name}") from None

@@ -14,15 +14,15 @@ from outlive.cli.open_target import (
     Options,
     SourceRows,
     as_samples,
-    check_rows_file,
     load_tokenizer,
 )
 from outlive.data.ledger import Ledger
+from outlive.data.prepare import local_path
+from outlive.data.rows import check_rows_file
 from outlive.data.store import Store
 from outlive.run.errors import InputError
 
 if TYPE_CHECKING:
-    from outlive.run.config import Source
     from outlive.text.tokenizer import Tokenizer
 
 
@@ -45,7 +45,7 @@ def open_run_file(path: Path, options: Options) -> Opened:
     sides = [("train", source) for source in data.train] + [("validation", source) for source in validation]
     notes, sources = list(loaded.notes), []
     for side, source in sides:
-        local = _local(source)
+        local = local_path(source)
         if note := check_rows_file(local):
             notes.append(note)
         ledger = Ledger(str(local), format=source.format or "", format_reason="named by the run file")
@@ -140,13 +140,3 @@ def _tokenizer(stores: list[Store], options: Options, places: list[Path]) -> Tok
         where=str(made_with),
         fix="name it: --tokenizer DIR",
     )
-
-
-def _local(source: Source) -> Path:
-    if source.path is None:
-        raise InputError(
-            "reading data sets from the hub is not part of this version",
-            where=f"data: {source.hub}",
-            fix="download it as JSON Lines and name the file",
-        )
-    return Path(source.path)

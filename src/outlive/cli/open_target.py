@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from outlive.data.conversation import Conversation
 from outlive.data.ledger import Ledger
 from outlive.data.lints import LintCounts
+from outlive.data.rows import check_rows_file
 from outlive.run.errors import InputError
 from outlive.text.refusal import Refusal
 
@@ -22,17 +23,6 @@ if TYPE_CHECKING:
     from outlive.text.tokenizer import Tokenizer
 
 RUN_FILES = (".yaml", ".yml")
-_MAGIC = {
-    b"PAR1": "a Parquet file",
-    b"\x1f\x8b": "a gzip file",
-    b"PK\x03\x04": "a zip file",
-    b"\x28\xb5\x2f\xfd": "a zstd file",
-    b"GGUF": "a GGUF model",
-    b"ARROW1": "an Arrow file",
-    b"\xff\xff\xff\xff": "an Arrow file",
-    b"\xff\xfe": "UTF-16 text",
-    b"\xfe\xff": "UTF-16 text",
-}
 
 
 @dataclass(frozen=True)
@@ -206,29 +196,6 @@ def read_template(file: Path | None, tokenizer: Tokenizer) -> ChatTemplate | Non
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the chat template cannot be read: {error}", where=str(file)) from None
     return ChatTemplate.of(tokenizer, source)
-
-
-def check_rows_file(path: Path) -> str | None:
-    """A note where the file looks like one JSON array. Raises InputError where it is no text, is empty or missing."""
-    try:
-        with path.open("rb") as file:
-            begin = file.read(1 << 16)
-    except FileNotFoundError:
-        raise InputError("there is no such file", where=str(path), fix="check the path") from None
-    except OSError as error:
-        raise InputError(f"the file cannot be read: {error.strerror}", where=str(path)) from None
-    kind = next((name for magic, name in _MAGIC.items() if begin.startswith(magic)), None)
-    if kind is not None or b"\x00" in begin:
-        raise InputError(
-            f"the file holds no JSON Lines: it is {kind or 'binary'}",
-            where=str(path),
-            fix="convert it to JSON Lines in UTF-8: one JSON object on each line",
-        )
-    if not begin.strip(b"\xef\xbb\xbf \r\n\t"):
-        raise InputError("the file holds no row", where=str(path), fix="name a file with one JSON object on each line")
-    if begin.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"["):
-        return f"the file looks like one JSON array; rows are one object a line: jq -c '.[]' {path}"
-    return None
 
 
 def _is_store(manifest: Path) -> bool:

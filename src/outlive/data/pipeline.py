@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from outlive.data.conversation import Conversation, content_hash
-from outlive.data.formats import FORMATS, detect, read_conversation
 from outlive.data.ledger import Ledger
 from outlive.data.overlong import fit
-from outlive.data.rows import ReadCounts, Row, read_rows
+from outlive.data.reading import conversation_of, each_row
+from outlive.data.rows import ReadCounts, Row
 from outlive.data.samples import Sample, SampleMaker
 from outlive.run.errors import InputError
 from outlive.text.spans import Refusal
@@ -42,31 +42,15 @@ def read_samples(
 
     `ledger.format` names the format; empty: that of the first readable row. `limit` is a number of rows.
     """
-    read = read if read is not None else ReadCounts()
     maker.counts = ledger.counts
-    for row in read_rows(path, read):
-        if limit is not None and row.index >= limit:
-            break
-        ledger.rows += 1
-        result = _read_row(row, maker, ledger, columns or {})
-        if result.refusal is not None:
-            ledger.refuse(row, result.refusal)
-        else:
-            ledger.kept += 1
-        yield result
-    ledger.finish(read)
+    return each_row(path, ledger, lambda row: _read_row(row, maker, ledger, columns or {}), limit, read)
 
 
 def _read_row(row: Row, maker: SampleMaker, ledger: Ledger, columns: Mapping[str, Column]) -> RowResult:
     conversation = None
     try:
-        if row.refusal is not None or row.value is None:
-            raise row.refusal or Refusal("bad_json", "the row is empty")
-        if not ledger.format:
-            ledger.format, ledger.format_reason = detect(row.value)
-        conversation = read_conversation(row.value, ledger.format)
-        values = _column_values(row.value, columns)
-        ledger.unused_columns.update(row.value.keys() - FORMATS[ledger.format].keys - columns.keys())
+        conversation = conversation_of(row, ledger, frozenset(columns))
+        values = _column_values(row.value or {}, columns)
         samples = maker.make(conversation)
         if maker.policy.sequence_length is not None:
             samples = fit(samples, maker.policy.sequence_length, maker.policy.overlong, maker.counts)

@@ -13,7 +13,7 @@ import numpy as np
 from outlive.data.ledger import Ledger
 from outlive.data.pipeline import RowResult, read_samples
 from outlive.data.plan import Layout, Mixture, Plan, make_plan
-from outlive.data.rows import ReadCounts
+from outlive.data.rows import ReadCounts, check_rows_file
 from outlive.data.samples import Policy, SampleMaker
 from outlive.data.store import VERSION, Column, Store, StoreWriter
 from outlive.run.config import Data, Source
@@ -77,7 +77,7 @@ class Preparer:
 
     def store_pair(self, source: Source, share: float) -> tuple[dict[str, Store], Ledger]:
         """The stores of one source by side, found or built, and its ledger."""
-        path = _local_path(source)
+        path = local_path(source)
         sides = SIDES if share else SIDES[:1]
         folders = {side: self.home / "stores" / self.key(source, path, share, side) for side in sides}
         if not all((folder / "manifest.json").exists() for folder in folders.values()):
@@ -188,7 +188,8 @@ def _side(content_hash: int, share: float) -> str:
     return "validation" if content_hash < share * 2**64 else "train"
 
 
-def _local_path(source: Source) -> Path:
+def local_path(source: Source) -> Path:
+    """The file of a source. Raises InputError where it is no file of rows."""
     if source.path is None:
         raise InputError(
             "reading data sets from the hub is not part of this version",
@@ -198,6 +199,7 @@ def _local_path(source: Source) -> Path:
     path = Path(source.path)
     if path.is_dir():
         raise InputError("this is a folder, not a file of rows", where=str(path), fix="name its files one by one")
+    check_rows_file(path)
     return path
 
 

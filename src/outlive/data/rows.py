@@ -16,6 +16,19 @@ from outlive.text.spans import Refusal
 BOM = b"\xef\xbb\xbf"
 
 
+_MAGIC = {
+    b"PAR1": "a Parquet file",
+    b"\x1f\x8b": "a gzip file",
+    b"PK\x03\x04": "a zip file",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"GGUF": "a GGUF model",
+    b"ARROW1": "an Arrow file",
+    b"\xff\xff\xff\xff": "an Arrow file",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+}
+
+
 @dataclass(frozen=True)
 class Row:
     """One row: `index` counts rows from 0, `line` counts lines from 1. `value` is None where `refusal` says why."""
@@ -64,6 +77,29 @@ def read_rows(path: Path, counts: ReadCounts | None = None) -> Iterator[Row]:
         raise InputError("there is no such file", where=str(path), fix="check the path") from None
     except OSError as error:
         raise InputError(f"the data file can't be read: {error.strerror}", where=str(path)) from error
+
+
+def check_rows_file(path: Path) -> str | None:
+    """A note where the file looks like one JSON array. Raises InputError where it is no text, is empty or missing."""
+    try:
+        with path.open("rb") as file:
+            begin = file.read(1 << 16)
+    except FileNotFoundError:
+        raise InputError("there is no such file", where=str(path), fix="check the path") from None
+    except OSError as error:
+        raise InputError(f"the file cannot be read: {error.strerror}", where=str(path)) from None
+    kind = next((name for magic, name in _MAGIC.items() if begin.startswith(magic)), None)
+    if kind is not None or b"\x00" in begin:
+        raise InputError(
+            f"the file holds no JSON Lines: it is {kind or 'binary'}",
+            where=str(path),
+            fix="convert it to JSON Lines in UTF-8: one JSON object on each line",
+        )
+    if not begin.strip(b"\xef\xbb\xbf \r\n\t"):
+        raise InputError("the file holds no row", where=str(path), fix="name a file with one JSON object on each line")
+    if begin.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"["):
+        return f"the file looks like one JSON array; rows are one object a line: jq -c '.[]' {path}"
+    return None
 
 
 def _parse(line: bytes, index: int, line_number: int) -> Row:

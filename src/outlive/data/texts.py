@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from outlive.data.conversation import Chat, Conversation, trained_turns
-from outlive.data.formats import FORMATS, detect, read_conversation
 from outlive.data.ledger import Ledger
-from outlive.data.rows import ReadCounts, Row, read_rows
+from outlive.data.reading import conversation_of, each_row
+from outlive.data.rows import Row
 from outlive.text.refusal import Refusal
 
 
@@ -35,29 +35,13 @@ def read_texts(path: Path, ledger: Ledger, loss_on: str = "assistant", limit: in
 
     What a template or a tokenizer would refuse is not seen here. `limit` is a number of rows.
     """
-    read = ReadCounts()
-    for row in read_rows(path, read):
-        if limit is not None and row.index >= limit:
-            break
-        ledger.rows += 1
-        result = _read(row, ledger, loss_on)
-        if result.refusal is not None:
-            ledger.refuse(row, result.refusal)
-        else:
-            ledger.kept += 1
-        yield result
-    ledger.finish(read)
+    return each_row(path, ledger, lambda row: _read(row, ledger, loss_on), limit)
 
 
 def _read(row: Row, ledger: Ledger, loss_on: str) -> TextRow:
     conversation = None
     try:
-        if row.refusal is not None or row.value is None:
-            raise row.refusal or Refusal("bad_json", "the row is empty")
-        if not ledger.format:
-            ledger.format, ledger.format_reason = detect(row.value)
-        conversation = read_conversation(row.value, ledger.format)
-        ledger.unused_columns.update(row.value.keys() - FORMATS[ledger.format].keys)
+        conversation = conversation_of(row, ledger)
         return TextRow(row, conversation, trained_places(conversation, loss_on), None)
     except Refusal as refusal:
         return TextRow(row, conversation, [], refusal)

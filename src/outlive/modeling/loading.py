@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,10 @@ from outlive.modeling import attention
 from outlive.modeling.gguf import cached_folder
 from outlive.run.errors import InputError
 from outlive.run.files import hash_file, hash_json
+from outlive.run.places import model_folder
 
 # What a folder holds beside weights; everything that decides what the model computes or how text becomes tokens.
+_HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
 _WEIGHTS = (".safetensors", ".bin")
 # Layers whose documents are kept apart by attention alone. Chunked, linear, convolutional and recurrent layers are not.
 _STATEFUL = (
@@ -46,16 +47,10 @@ class ModelPlace:
 
 def find_model(name: str, home: Path, trust_remote_code: bool = False) -> ModelPlace:
     """The place of a model named by a folder, a .gguf file (converted once, kept under `home`) or a hub id."""
-    path = Path(name)
-    if path.suffix == ".gguf" or path.is_file():
-        return ModelPlace(cached_folder(path, home / "models"), trust_remote_code=trust_remote_code)
-    if path.is_dir():
-        if not (path / "config.json").exists():
-            raise InputError("the folder holds no model: it has no config.json", where=name, fix="name a model folder")
-        return ModelPlace(path, trust_remote_code=trust_remote_code)
-    if name.startswith((".", "/", "~")) or name.count("/") != 1:
-        raise InputError("there is no such model", where=name, fix="name a folder, a .gguf file or a hub id (org/name)")
-    return ModelPlace(_from_hub(name), trust_remote_code=trust_remote_code)
+    folder = model_folder(name, _HUB_FILES, lambda gguf: cached_folder(gguf, home / "models"))
+    if not (folder / "config.json").exists():
+        raise InputError("the folder holds no model: it has no config.json", where=name, fix="name a model folder")
+    return ModelPlace(folder, trust_remote_code=trust_remote_code)
 
 
 def fresh_model(config: str | dict[str, Any], tokenizer: str) -> ModelPlace:
@@ -157,24 +152,6 @@ def _load(place: ModelPlace, config: PretrainedConfig, dtype: torch.dtype, imple
             fix="use a complete model folder",
         )
     return model
-
-
-def _from_hub(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    patterns = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-    try:
-        return Path(snapshot_download(name, allow_patterns=patterns))
-    except LocalEntryNotFoundError:
-        offline = os.environ.get("HF_HUB_OFFLINE")
-        raise InputError(
-            f"the hub cannot be reached{' (HF_HUB_OFFLINE is set)' if offline else ''}, and {name} is not in its cache",
-            where=f"model: {name}",
-            fix="name a local folder or a .gguf file",
-        ) from None
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        raise InputError(f"the hub has no model for us: {_first_line(error)}", where=f"model: {name}") from None
 
 
 @contextlib.contextmanager

@@ -1,0 +1,59 @@
+"""Reading rows with the ledger kept: every row is counted once, as kept or with its refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from outlive.data.conversation import Conversation
+from outlive.data.formats import FORMATS, detect, read_conversation
+from outlive.data.ledger import Ledger
+from outlive.data.rows import ReadCounts, Row, read_rows
+from outlive.text.refusal import Refusal
+
+
+class Outcome(Protocol):
+    """What became of a row."""
+
+    @property
+    def refusal(self) -> Refusal | None: ...
+
+
+Result = TypeVar("Result", bound=Outcome)
+
+
+def each_row(
+    path: Path,
+    ledger: Ledger,
+    outcome: Callable[[Row], Result],
+    limit: int | None = None,
+    read: ReadCounts | None = None,
+) -> Iterator[Result]:
+    """The outcome of every row of a file (of the first `limit`). The ledger is balanced when the last was taken."""
+    read = read if read is not None else ReadCounts()
+    for row in read_rows(path, read):
+        if limit is not None and row.index >= limit:
+            break
+        ledger.rows += 1
+        result = outcome(row)
+        if result.refusal is not None:
+            ledger.refuse(row, result.refusal)
+        else:
+            ledger.kept += 1
+        yield result
+    ledger.finish(read)
+
+
+def conversation_of(row: Row, ledger: Ledger, columns: frozenset[str] = frozenset()) -> Conversation:
+    """The conversation of a row, in the ledger's format or, where it names none yet, in the one detected here.
+
+    Columns that neither the format nor `columns` reads are counted. Raises Refusal.
+    """
+    if row.value is None:
+        raise row.refusal or Refusal("bad_json", "the row is empty")
+    if not ledger.format:
+        ledger.format, ledger.format_reason = detect(row.value)
+    conversation = read_conversation(row.value, ledger.format)
+    ledger.unused_columns.update(row.value.keys() - FORMATS[ledger.format].keys - columns)
+    return conversation
