@@ -94,7 +94,7 @@ class SampleMaker:
     def _text(self, text: Text) -> list[Sample]:
         before, after = self.tokenizer.text_frame()
         prompt = self.tokenizer.encode(text.prompt) if text.prompt else []
-        completion = self._encode_after(text.prompt, text.completion)
+        completion = self._encode_after(bool(text.prompt), text.completion)
         end = after or ([self.tokenizer.eos_id] if self.tokenizer.eos_id is not None else [])
         end = [] if self.policy.turn_end == "content" else end
         num_prompt = len(before) + len(prompt)
@@ -112,28 +112,21 @@ class SampleMaker:
         found = spans(self.template, messages, tools=chat.tools, turn_end=self.policy.turn_end, turns=trained.keys())
         text = self.template.render(messages, tools=chat.tools)
         self._lint(messages)
-        encoded = self._encode(split_at(text, found, trained))
-        tokens = np.array([token for ids, _ in encoded for token in ids], dtype=np.int32)
-        weights = np.array([weight for ids, weight in encoded for _ in ids], dtype=np.float32)
         if self.policy.loss_on == "all":
-            weights[:] = 1.0
+            return [_everything(self.tokenizer.encode(text))]
+        pieces = split_at(text, found, trained)
+        encoded = [self._encode_after(place > 0, piece.text) for place, piece in enumerate(pieces)]
+        tokens = np.array([token for ids in encoded for token in ids], dtype=np.int32)
+        weights = np.repeat(np.array([piece.weight for piece in pieces], np.float32), [len(ids) for ids in encoded])
         if self.tokenizer.encode(text) != tokens.tolist():
             self.counts["joint_differs"] += 1
             if not all(self._served(text[: span.start], tokens) for span in found):
                 return self._unrolled(text, found, trained)
         return [Sample(tokens, weights)]
 
-    def _encode(self, pieces: Sequence[Piece]) -> list[tuple[list[int], float]]:
-        before = ""
-        encoded = []
-        for text, weight in pieces:
-            encoded.append((self._encode_after(before, text), weight))
-            before += text
-        return encoded
-
-    def _encode_after(self, before: str, text: str) -> list[int]:
+    def _encode_after(self, has_before: bool, text: str) -> list[int]:
         """Ids of `text` alone. Where the tokenizer puts a blank before any text, it is kept out: text goes before."""
-        if not before or not self._adds_blank:
+        if not has_before or not self._adds_blank:
             return self.tokenizer.encode(text)
         guard = self.tokenizer.encode("\n")
         guarded = self.tokenizer.encode("\n" + text)
@@ -152,7 +145,7 @@ class SampleMaker:
         made: list[Sample] = []
         for span in found:
             prompt = self.tokenizer.encode(text[: span.start])
-            answer = self._encode_after(text[: span.start], text[span.start : span.end])
+            answer = self._encode_after(span.start > 0, text[span.start : span.end])
             weights = np.zeros(len(prompt) + len(answer), dtype=np.float32)
             weights[len(prompt) :] = trained[span.turn]
             made.append(Sample(np.array(prompt + answer, dtype=np.int32), weights, part=len(made)))
@@ -162,6 +155,10 @@ class SampleMaker:
         contents = [content for message in messages if isinstance(content := message.get("content"), str)]
         if any(token in content for content in contents for token in self._special_texts):
             self.counts["special_token_in_content"] += 1
+
+
+def _everything(ids: list[int]) -> Sample:
+    return Sample(np.array(ids, dtype=np.int32), np.ones(len(ids), dtype=np.float32))
 
 
 def split_at(text: str, found: Sequence[Span], trained: dict[int, float]) -> list[Piece]:
