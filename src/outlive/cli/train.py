@@ -52,13 +52,13 @@ def train(loaded: LoadedRun, runs: Path, console: Console, run_file: str = "RUN"
 
     refuse_existing(loaded.run.name, runs, run_file, can_resume=False)
     for note in loaded.notes:
-        console.print(f"note: {note}", markup=False)
+        say(note, console)
     for problem in Native().check(loaded.run):
         raise problem.error()
     ready = get_ready(loaded.run)
     show_before(ready, console)
     progress = Progress(console, ready.source.num_steps())
-    engine = Native(show=progress.on_record, say=lambda note: console.print(f"note: {note}", markup=False))
+    engine = Native(show=progress.on_record, say=lambda note: say(note, console))
     folder = create(ready.run.name, runs, run_file, can_resume=False)
     try:
         write_before(ready, folder)
@@ -89,7 +89,12 @@ def show_before(ready: Ready, console: Console) -> None:
             shown += 1
             show_sample(console, ready.tokenizer, tokens[cut], weights[cut], f"sample {shown} of the first step")
     for note in ready.notes:
-        console.print(f"note: {note}", markup=False)
+        say(note, console)
+
+
+def say(note: str, console: Console) -> None:
+    """What was decided for the user, as a line of its own."""
+    console.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
 def write_before(ready: Ready, folder: RunFolder) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -27,7 +28,9 @@ def add_adapter(model: Any, section: Adapter, seed: int) -> Any:
         lora_dropout=section.dropout,
         target_modules=section.targets if section.targets == "all-linear" else list(section.targets),
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # PEFT 0.21 asks transformers for an attribute under its old name, which says so at length.
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
         torch.manual_seed(seed)
         adapted = get_peft_model(model, config)
     for parameter in adapted.parameters():

@@ -99,8 +99,8 @@ def from_job(job: Job) -> Ready:
         Mixture(validation, [1.0] * len(validation)) if validation else None,
         [],
     )
-    source, notes = _source(run, place, prepared)
-    return Ready(run, place, tokenizer, chat_template(run.data, tokenizer), prepared, source, notes)
+    source, _ = _source(run, place, prepared)  # its notes were said when the job was made
+    return Ready(run, place, tokenizer, chat_template(run.data, tokenizer), prepared, source)
 
 
 def build(ready: Ready) -> Training:
