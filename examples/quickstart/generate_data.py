@@ -19,20 +19,19 @@ from messages import HELDOUT, HELDOUT_ITEMS, TRAIN, TRAIN_ITEMS
 
 SYSTEM = "Turn the customer's message into a JSON record."
 SEED = 7
-TRAIN_ROWS_PER_INTENT, HELDOUT_ROWS_PER_INTENT = 100, 20
+TRAIN_ROWS_PER_INTENT, HELDOUT_ROWS_PER_INTENT = 90, 20
 
 
 def items(lines: list[str]) -> list[list[str]]:
-    """The items of "tall | oak | desk | with a lid", by form: desk, oak desk, tall oak desk, desk with a lid."""
-    forms: list[list[str]] = [[], [], [], []]
+    """The items of lines like "tall low | oak | desk": those of one word, of two and of three."""
+    by_length: list[list[str]] = [[], [], []]
     for line in lines:
-        *words, end = line.split(" | ")
-        firsts, seconds, things = (part.split() for part in words)
+        firsts, seconds, things = (part.split() for part in line.split(" | "))
         pairs = [f"{second} {thing}" for second in seconds for thing in things]
         triples = [f"{first} {pair}" for first in firsts for pair in pairs]
-        for form, made in zip(forms, (things, pairs, triples, [f"{thing} {end}" for thing in things]), strict=True):
-            form += made
-    return forms
+        for known, new in zip(by_length, (things, pairs, triples), strict=True):
+            known += new
+    return by_length
 
 
 def order_number(rng: random.Random, taken: set[str]) -> str:
@@ -53,26 +52,27 @@ def fill(message: str, values: dict[str, str]) -> str:
 
 
 class Shop:
-    """Hands out items of all forms equally often, each once before any comes again."""
+    """Hands out items, equally often from each department and of each length, each once before any comes again."""
 
     def __init__(self, for_sale: dict[str, list[str]], rng: random.Random) -> None:
-        self.lines = for_sale | {"item": [line for lines in for_sale.values() for line in lines]}
+        self.for_sale, self.rng = for_sale, rng
         self.left: dict[tuple[str, int], list[str]] = {}
-        self.rng = rng
 
-    def take(self, kind: str) -> str:
-        form = self.rng.randrange(4)
-        if not self.left.get((kind, form)):
-            all_items = items(self.lines[kind])[form]
-            self.left[kind, form] = self.rng.sample(all_items, len(all_items))
-        return self.left[kind, form].pop()
+    def take(self, department: str) -> str:
+        length = self.rng.randrange(3)
+        if not self.left.get((department, length)):
+            all_items = items(self.for_sale[department])[length]
+            self.left[department, length] = self.rng.sample(all_items, len(all_items))
+        return self.left[department, length].pop()
 
 
 def row(intent: str, message: str, shop: Shop, order: str) -> dict[str, object]:
-    kind = next(kind for kind in ("item", "garment", "device") if f"{{{kind}}}" in message)
-    item, other = shop.take(kind), shop.take("item")
-    record = json.dumps({"intent": intent, "order": order, "item": item})
-    text = fill(message, {kind: item, "other": other, "order": order})
+    departments = {"garment": ["clothing"], "device": ["electronics"], "item": list(shop.for_sale)}
+    gap = next(gap for gap in departments if f"{{{gap}}}" in message)
+    department = shop.rng.choice(departments[gap])
+    item, other = shop.take(department), shop.take(shop.rng.choice(departments["item"]))
+    record = json.dumps({"intent": intent, "order": order, "item": item, "department": department})
+    text = fill(message, {gap: item, "other": other, "order": order})
     turns = (("system", SYSTEM), ("user", text), ("assistant", record))
     return {"messages": [{"role": role, "content": content} for role, content in turns]}
 
