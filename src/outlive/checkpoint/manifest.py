@@ -27,8 +27,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a folder. Raises InputError where there is none."""
     try:
         manifest: dict[str, Any] = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        manifest["files"]
     except FileNotFoundError:
         raise InputError("the folder is not finished: it has no manifest.json", where=str(folder)) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"the manifest is damaged: {error}", where=str(folder / NAME)) from None
     return manifest
 
 

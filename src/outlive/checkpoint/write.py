@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from safetensors import SafetensorError
+
 from outlive.checkpoint.manifest import write_manifest
 from outlive.checkpoint.spellings import both_spellings
+from outlive.run.errors import WorkError
 from outlive.run.files import building_folder, write_atomic
 
 Dtype = Literal["bf16", "fp32", "fp16"]
@@ -36,17 +39,22 @@ def save(
     A model's weights are written in `dtype`, an adapter's in their own. `tokenizer` is the folder whose tokenizer goes
     along; `chat_template` replaces its template; `base` names the base model of an adapter and its content hash, to
     which the adapter is bound. The folder appears whole or not at all. Returns the folder to serve. Raises InputError
-    where it exists, WorkError where the disk says no.
+    where it exists, WorkError where the disk says no and where a weight is not finite, or not in `dtype`.
     """
     folder = Path(folder)
     kind = "adapter" if hasattr(model, "peft_config") else "model"
     with building_folder(folder) as building:
         part = building / kind
         part.mkdir()
-        if kind == "adapter":
-            _save_adapter(model, part, base or {})
-        else:
-            _save_model(model, part, dtype)
+        try:
+            if kind == "adapter":
+                _refuse_nonfinite({name: p for name, p in model.named_parameters() if p.requires_grad})
+                _save_adapter(model, part, base or {})
+            else:
+                _save_model(model, part, dtype)
+        except SafetensorError as error:  # its own kind, also for what the disk says
+            fix = "free some space, or use another disk"
+            raise WorkError(f"the weights could not be written: {error}", where=str(folder), fix=fix) from error
         _copy_tokenizer(Path(tokenizer), part, chat_template)
         for path in part.iterdir():  # safetensors are written as 0600: a server under another user could not read them
             path.chmod(0o644)
@@ -55,7 +63,9 @@ def save(
 
 
 def _save_model(model: Any, folder: Path, dtype: Dtype) -> None:
-    model.save_pretrained(folder, state_dict={name: _cast(t, dtype) for name, t in model.state_dict().items()})
+    weights = {name: _cast(t, dtype) for name, t in model.state_dict().items()}
+    _refuse_nonfinite({name: weights[name] for name, _ in model.named_parameters()})
+    model.save_pretrained(folder, state_dict=weights)
     _rewrite(folder / "config.json", lambda config: both_spellings(config, _NAMES[dtype]))
 
 
@@ -73,7 +83,18 @@ def _cast(tensor: Any, dtype: Dtype) -> Any:
     return {"bf16": tensor.bfloat16, "fp32": tensor.float, "fp16": tensor.half}[dtype]()
 
 
+def _refuse_nonfinite(weights: Mapping[str, Any]) -> None:
+    for name, tensor in weights.items():
+        if not bool(tensor.isfinite().all()):
+            raise WorkError(
+                f"{name} holds NaN or infinity as {str(tensor.dtype).removeprefix('torch.')}: nothing is saved",
+                fix="set export.dtype to bf16 or fp32, which hold larger numbers than fp16; else lower optimizer.lr",
+            )
+
+
 def _copy_tokenizer(source: Path, folder: Path, chat_template: str | None) -> None:
+    if not (source / "tokenizer.json").is_file():
+        raise WorkError("the tokenizer is not there any more, and a model without one is of no use", where=str(source))
     for name in TOKENIZER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
+import os
 import sys
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from outlive.run.errors import OutliveError
+from outlive.run.errors import InputError, OutliveError
 
 # Verb: the module that has its `command`, and its help line. Shown in this order.
 VERBS: dict[str, tuple[str, str]] = {
@@ -50,12 +53,29 @@ class Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except OutliveError as error:
-            sys.stdout.flush()
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(error.exit_code) from None
+            raise _exit(error) from None
+        except OSError as error:
+            if error.errno is None or error.errno == errno.EPIPE:  # not a file's; a reader that left, as `| head` does
+                raise
+            raise _exit(_file_error(error)) from None
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None
+
+
+def _exit(error: OutliveError) -> typer.Exit:
+    sys.stdout.flush()
+    typer.echo(f"error: {error}", err=True)
+    return typer.Exit(error.exit_code)
+
+
+def _file_error(error: OSError) -> OutliveError:
+    """What the system says against a file that no part of Outlive has words of its own for."""
+    from outlive.run.files import disk_error
+
+    if error.errno == errno.ENAMETOOLONG:
+        return InputError("this is too long for a file's name", where=f"{str(error.filename)[:100]}…")
+    return disk_error(error, error.filename or "the output", "read or write")
 
 
 app = typer.Typer(
@@ -83,8 +103,18 @@ def root(
     """Train open language models. The data, the evals and the checkpoints are yours."""
 
 
+def _open_outputs() -> None:
+    """Make both outputs take every character: where their encoding lacks one, it is written as \\uXXXX."""
+    if sys.stdout is None:  # closed by whoever started this process
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (open until the process ends)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main() -> None:
     """The entry point. Exit codes: 0 done, 1 the work failed, 2 the input is wrong, 75 stopped but resumable."""
+    _open_outputs()
     try:
         app()
     except Exception:

@@ -48,12 +48,12 @@ def command(
 
 def plan_facts(run: Run, prepared: Prepared) -> dict[str, Any]:
     """What the first epoch's plan holds: packs, steps, tokens, targets, and how full the packs are (0 to 1)."""
-    from outlive.data.plan import Layout, make_plan
+    from outlive.data.plan import Layout, make_plan, refuse_empty
 
     layout = Layout.of(
         run.data.sequence_length, tokens=run.batch.tokens, sequences=run.batch.sequences, packing=run.data.packing
     )
-    plan = make_plan(prepared.train, layout, run.seed, 0)
+    plan = refuse_empty(make_plan(prepared.train, layout, run.seed, 0))
     num_tokens = int((plan.end - plan.start).sum())
     return {
         "packing": layout.packing,

@@ -38,7 +38,7 @@ def command(
         settings, run_file = [run_file, *settings], None
     loaded = load_run(run_file, settings, model=model, data=data)
     console = Console(stderr=as_json, highlight=False)
-    result = train(loaded, runs, console, run_file or f"name={loaded.run.name}")
+    result = train(loaded, runs, console, run_file or "…")
     if as_json:
         typer.echo(json.dumps(json.loads(result.to_json())))
 
@@ -65,11 +65,22 @@ def train(loaded: LoadedRun, runs: Path, console: Console, run_file: str = "RUN"
         with progress:
             result = engine.train(job_of(ready, folder.root))
     except BaseException:
-        if not folder.metrics.exists():
-            shutil.rmtree(folder.root)
+        if not has_trained(folder):
+            shutil.rmtree(folder.root, ignore_errors=True)
         raise
     show_after(result, folder, console)
     return result
+
+
+def has_trained(folder: RunFolder) -> bool:
+    """Whether the run came to the end of a step: then its folder tells something, and stays."""
+    from outlive.run.errors import OutliveError
+    from outlive.run.metrics import read
+
+    try:
+        return any(record.kind == "train" for record in read(folder.metrics).records)
+    except OutliveError:
+        return folder.metrics.exists()
 
 
 def show_before(ready: Ready, console: Console) -> None:
@@ -122,20 +133,29 @@ def write_before(ready: Ready, folder: RunFolder) -> None:
 
 def show_after(result: Result, folder: RunFolder, console: Console) -> None:
     """How it went, where the result is, and how to talk to it."""
-    from outlive.cli.show.pages import report_page
-    from outlive.run.files import write_atomic
-
-    write_atomic(folder.report, report_page(folder.root))
     validation = f", validation loss {result.validation_loss:.4f}" if result.validation_loss is not None else ""
     loss = f"{result.loss:.4f}" if result.loss is not None else "not finite"
     lines = [
         f"trained {result.steps} steps, {result.tokens:,} tokens ({result.target_tokens:,} targets) in "
         f"{result.seconds:.0f} s: loss {loss}{validation}",
         f"saved:   {result.output}",
-        f"report:  {folder.report}",
+        f"report:  {write_report(folder)}",
         f'talk:    outlive generate {folder.root} "Hello"',
     ]
     console.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+def write_report(folder: RunFolder) -> str:
+    """Draw the report; where it is. What is trained and saved is not lost where the report can't be written."""
+    from outlive.cli.show.pages import report_page
+    from outlive.run.errors import OutliveError
+    from outlive.run.files import write_atomic
+
+    try:
+        write_atomic(folder.report, report_page(folder.root))
+    except OutliveError as error:
+        return f"not written: {error}"
+    return str(folder.report)
 
 
 def _gpu() -> dict[str, Any] | None:

@@ -9,11 +9,14 @@ from typing import Any
 
 import xxhash
 
+from outlive.data.json_text import parse_json
 from outlive.text.spans import Refusal
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 # Keys that say how much a message counts: they steer the loss and are never shown to a template.
 LOSS_KEYS = ("weight", "train")
+# Weights other than 0: sums of them in float32 neither vanish nor overflow.
+WEIGHTS = (1e-6, 1e6)
 
 
 @dataclass(frozen=True)
@@ -68,14 +71,16 @@ def check_messages(messages: Any, column: str) -> list[dict[str, Any]]:
 
 
 def message_weight(message: Mapping[str, Any], where: str = "message") -> float:
-    """How much a message's loss counts: its `weight` (a number ≥ 0) or `train` (true or false); 1 by default."""
+    """How much a message's loss counts: its `weight` (0, or a number of WEIGHTS) or `train` (true or false); else 1."""
     if message.get("weight") is not None and message.get("train") is not None:
         raise Refusal("bad_weight", f"{where} has both 'weight' and 'train'")
     weight = message.get("weight", message.get("train"))
     if weight is None:
         return 1.0
-    if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
-        raise Refusal("bad_weight", f"the weight of {where} is {weight!r}; it is to be a number ≥ 0")
+    least, most = WEIGHTS
+    if not isinstance(weight, int | float) or not (weight == 0 or least <= weight <= most):
+        known = f"0, or a number from {least:g} to {most:g}"
+        raise Refusal("bad_weight", f"the weight of {where} is {weight!r}; it is to be {known}")
     return float(weight)
 
 
@@ -117,7 +122,7 @@ def _with_argument_object(call: Any) -> Any:
     if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
         return call
     try:
-        arguments = json.loads(function["arguments"])
+        arguments = parse_json(function["arguments"])
     except ValueError:
         return call
     if not isinstance(arguments, dict):

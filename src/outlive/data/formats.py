@@ -5,11 +5,11 @@ A new format is one more entry of FORMATS.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from outlive.data.conversation import Chat, Conversation, Text, check_messages
+from outlive.data.json_text import parse_json
 from outlive.text.spans import Refusal
 
 
@@ -71,7 +71,7 @@ def _tools(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     tools = row.get("tools")
     if isinstance(tools, str) and tools.strip():
         try:
-            tools = json.loads(tools)
+            tools = parse_json(tools)
         except ValueError as error:
             raise Refusal("bad_tools", f"'tools' is no JSON: {error}") from None
     if not tools:

@@ -77,8 +77,9 @@ class Ledger:
 
     def lines(self) -> list[str]:
         """The ledger for people: one fact a line, zeros left out."""
+        known = f"format {self.format} ({self.format_reason})" if self.format else "none of them in a known format"
         lines = [
-            f"{self.source}: {self.rows} rows, format {self.format} ({self.format_reason})",
+            f"{self.source}: {self.rows} rows, {known}",
             f"  kept: {self.kept}",
         ]
         if self.validation_rows:

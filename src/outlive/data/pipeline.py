@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from outlive.data.conversation import Conversation, content_hash
 from outlive.data.ledger import Ledger
 from outlive.data.overlong import fit
@@ -17,6 +19,9 @@ from outlive.text.spans import Refusal
 
 if TYPE_CHECKING:
     from outlive.data.store import Column
+
+# What a float32 holds: the largest number, and the whole numbers that it tells apart.
+MAX_FLOAT, MAX_INT = float(np.finfo(np.float32).max), 2**24
 
 
 class RowResult(NamedTuple):
@@ -67,5 +72,7 @@ def _column_values(row: Mapping[str, object], columns: Mapping[str, Column]) -> 
         value = row.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise Refusal("bad_column", f"the method reads the number '{name}'; the row has {value!r}")
+        if abs(value) > (MAX_INT if isinstance(value, int) else MAX_FLOAT):
+            raise Refusal("bad_column", f"'{name}' is kept as a float32, which can't hold {value!r}")
         values[name] = value
     return values

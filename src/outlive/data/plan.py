@@ -138,6 +138,17 @@ def make_plan(mixture: Mixture, layout: Layout, seed: int, epoch: int) -> Plan:
     return _plan(epoch, layout, seed, store[unit], sample, np.zeros_like(end), end, pack_of[unit])
 
 
+def refuse_empty(plan: Plan) -> Plan:
+    """The plan, unless there is nothing in it: a run would end there, before its end."""
+    if not plan.num_packs:
+        raise InputError(
+            f"pass {plan.epoch + 1} over the data holds no sample: the sources' weights leave none of so few rows",
+            where="data.train",
+            fix="raise the sources' weights",
+        )
+    return plan
+
+
 def _pack(lengths: Int, layout: Layout) -> Int:
     if layout.packing == "none":
         return one_each(lengths)

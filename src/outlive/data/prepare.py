@@ -18,7 +18,7 @@ from outlive.data.samples import Policy, SampleMaker
 from outlive.data.store import VERSION, Column, Store, StoreWriter
 from outlive.run.config import Data, Source
 from outlive.run.errors import InputError
-from outlive.run.files import building_folder, hash_file, hash_json
+from outlive.run.files import building_folder, hash_file, hash_json, writable
 from outlive.run.home import outlive_home
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
@@ -33,6 +33,11 @@ class Prepared:
     train: Mixture
     validation: Mixture | None
     ledgers: list[Ledger]
+
+    @property
+    def sides(self) -> list[Mixture]:
+        """The training data, and the validation data where there is some."""
+        return [self.train, self.validation] if self.validation else [self.train]
 
     def about(self) -> dict[str, Any]:
         """For data.json: which stores, with their manifests' counts and hashes, and the ledger."""
@@ -86,7 +91,9 @@ class Preparer:
             except _RealWeights:
                 self._build(source, path, share, folders, with_weight=True)
         stores = {side: Store(folder) for side, folder in folders.items()}
-        return stores, Ledger.from_json(stores["train"].manifest["ledger"])
+        ledger = Ledger.from_json(stores["train"].manifest["ledger"])
+        ledger.source = str(path)  # the store may be made from the same bytes in another place
+        return stores, ledger
 
     def _build(self, source: Source, path: Path, share: float, folders: Mapping[str, Path], with_weight: bool) -> None:
         maker = SampleMaker(self.tokenizer, self.template, self.policy)
@@ -102,7 +109,7 @@ class Preparer:
                 if result.refusal is None:
                     side = _side(result.content_hash, share)
                     ledger.validation_rows += side == "validation"
-                    _write(writers[side], result, path.name)
+                    _write(writers[side], result, writable(path.name))
             if source.limit is None and read.hash != before:
                 raise InputError("the data file changed while it was read", where=str(path), fix="run again")
             for side, writer in writers.items():

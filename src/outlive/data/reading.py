@@ -10,6 +10,7 @@ from outlive.data.conversation import Conversation
 from outlive.data.formats import FORMATS, detect, read_conversation
 from outlive.data.ledger import Ledger
 from outlive.data.rows import ReadCounts, Row, read_rows
+from outlive.run.files import writable
 from outlive.text.refusal import Refusal
 
 
@@ -55,5 +56,6 @@ def conversation_of(row: Row, ledger: Ledger, columns: frozenset[str] = frozense
     if not ledger.format:
         ledger.format, ledger.format_reason = detect(row.value)
     conversation = read_conversation(row.value, ledger.format)
-    ledger.unused_columns.update(row.value.keys() - FORMATS[ledger.format].keys - columns)
+    unused = row.value.keys() - FORMATS[ledger.format].keys - columns
+    ledger.unused_columns.update(map(writable, unused))
     return conversation

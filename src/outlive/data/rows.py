@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import xxhash
 
+from outlive.data.json_text import parse_json
 from outlive.run.errors import InputError
 from outlive.text.spans import Refusal
 
 BOM = b"\xef\xbb\xbf"
-
+_LOOK = 1 << 16  # bytes at a file's beginning that show what it is
 
 _MAGIC = {
     b"PAR1": "a Parquet file",
@@ -82,8 +83,15 @@ def read_rows(path: Path, counts: ReadCounts | None = None) -> Iterator[Row]:
 def check_rows_file(path: Path) -> str | None:
     """A note where the file looks like one JSON array. Raises InputError where it is no text, is empty or missing."""
     try:
+        # Rows are read more than once (to look, to hash, to use): a pipe would give each reader another part of them.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(
+                "this is no plain file (a folder, a pipe or a device), and rows are read more than once",
+                where=str(path),
+                fix="save the rows in a file, and name that",
+            )
         with path.open("rb") as file:
-            begin = file.read(1 << 16)
+            begin = file.read(_LOOK)
     except FileNotFoundError:
         raise InputError("there is no such file", where=str(path), fix="check the path") from None
     except OSError as error:
@@ -95,7 +103,7 @@ def check_rows_file(path: Path) -> str | None:
             where=str(path),
             fix="convert it to JSON Lines in UTF-8: one JSON object on each line",
         )
-    if not begin.strip(b"\xef\xbb\xbf \r\n\t"):
+    if not begin.strip(b"\xef\xbb\xbf \r\n\t") and len(begin) < _LOOK:
         raise InputError("the file holds no row", where=str(path), fix="name a file with one JSON object on each line")
     if begin.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"["):
         return f"the file looks like one JSON array; rows are one object a line: jq -c '.[]' {path}"
@@ -104,15 +112,11 @@ def check_rows_file(path: Path) -> str | None:
 
 def _parse(line: bytes, index: int, line_number: int) -> Row:
     try:
-        value = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+        value = parse_json(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         return Row(index, line_number, None, Refusal("bad_utf8", f"byte {error.start} of the line is no UTF-8"))
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return Row(index, line_number, None, Refusal("bad_json", str(error)))
     if not isinstance(value, dict):
         return Row(index, line_number, None, Refusal("not_an_object", f"the line holds a {type(value).__name__}"))
     return Row(index, line_number, value)
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")

@@ -143,12 +143,14 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            self.manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            self.manifest: dict[str, Any] = dict(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise InputError("this is no store: it has no manifest.json", where=str(folder)) from None
-        if self.manifest["store_version"] != VERSION:
+        except (ValueError, TypeError) as error:
+            raise _damaged(folder / MANIFEST, error) from None
+        if self.manifest.get("store_version") != VERSION:
             raise InputError(
-                f"the store has version {self.manifest['store_version']}; this version of outlive reads {VERSION}",
+                f"the store has version {self.manifest.get('store_version')}; this version of outlive reads {VERSION}",
                 where=str(folder),
                 fix="run `outlive prepare` again",
             )
@@ -166,9 +168,7 @@ class Store:
         """Compare every file with its hash in the manifest. Raises InputError where one differs."""
         for name, expected in self.manifest["files"].items():
             if hash_file(self.folder / name) != expected:
-                raise InputError(
-                    "a file of the store is damaged", where=str(self.folder / name), fix="delete the store"
-                )
+                raise _damaged(self.folder / name, "its hash is another")
 
     def value(self, index: int, column: str) -> Any:
         """One sample's value of a column: a numpy view for lists, else a Python number or text."""
@@ -187,6 +187,11 @@ class Store:
         weights: npt.NDArray[np.float32] = (np.asarray(self.value(index, "labels")) != IGNORED).astype(np.float32)
         return weights
 
+    def max_token(self) -> int:
+        """The largest token id; -1 where there is no token."""
+        flat = [batch.column("input_ids").values.to_numpy() for batch in self._batches]
+        return max((int(ids.max()) for ids in flat if len(ids)), default=-1)
+
     def whole_column(self, column: str) -> npt.NDArray[Any]:
         """A column of single numbers, of all samples."""
         if not self._batches:
@@ -195,5 +200,16 @@ class Store:
 
 
 def _read_batches(path: Path) -> list[pa.RecordBatch]:
-    with pa.memory_map(str(path)) as source:
-        return list(pa.ipc.open_stream(source))
+    try:
+        with pa.memory_map(str(path)) as source:
+            return list(pa.ipc.open_stream(source))
+    except (pa.ArrowInvalid, OSError) as error:  # cut, emptied or gone
+        raise _damaged(path, error) from None
+
+
+def _damaged(file: Path, why: object) -> InputError:
+    return InputError(
+        f"a file of the store is damaged: {why}",
+        where=str(file),
+        fix=f"delete {file.parent}: it is built again from the rows",
+    )

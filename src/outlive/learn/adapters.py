@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 from peft import LoraConfig, TaskType, get_peft_model
 
+from outlive.modeling.loading import quiet_peft
 from outlive.run.config import Adapter
 from outlive.run.errors import InputError, nearest
 
@@ -28,9 +28,7 @@ def add_adapter(model: Any, section: Adapter, seed: int) -> Any:
         lora_dropout=section.dropout,
         target_modules=section.targets if section.targets == "all-linear" else list(section.targets),
     )
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        # PEFT 0.21 asks transformers for an attribute under its old name, which says so at length.
-        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+    with torch.random.fork_rng(devices=[]), quiet_peft():
         torch.manual_seed(seed)
         adapted = get_peft_model(model, config)
     for parameter in adapted.parameters():

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-import torch
-
-from outlive.data.batch import Batch
 from outlive.data.store import Column, Kind
 from outlive.learn import sft
-from outlive.learn.loss_rule import Term
+from outlive.learn.user_loss import Terms, load_terms
 from outlive.run.config import Method as MethodSection
-from outlive.run.errors import InputError
-
-Terms = Callable[[Batch, torch.Tensor, Mapping[str, torch.Tensor]], list[Term]]
 
 
 @dataclass(frozen=True)
@@ -47,21 +39,5 @@ def find_method(section: MethodSection) -> Method:
 
 def user_method(loss: str, columns: Mapping[str, Kind]) -> Method:
     """A method from `module:function`, a function (batch, logprobs, columns) → list of Term. Raises InputError."""
-    module_name, _, function_name = loss.partition(":")
-    try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name.split(".")[0]):
-            raise
-        raise InputError(
-            f"there is no module {error.name}",
-            where=f"method.loss: {loss}",
-            fix="install it, or set PYTHONPATH to its folder",
-        ) from None
-    except AttributeError:
-        raise InputError(f"{module_name} has no {function_name}", where=f"method.loss: {loss}") from None
-    if not callable(function) or len(inspect.signature(function).parameters) != 3:
-        raise InputError(
-            f"{function_name} is to be a function of (batch, logprobs, columns)", where=f"method.loss: {loss}"
-        )
-    return Method(loss, function, "logprobs", {name: Column(kind) for name, kind in columns.items()})
+    columns_read = {name: Column(kind) for name, kind in columns.items()}
+    return Method(loss, load_terms(loss), "logprobs", columns_read)

@@ -9,6 +9,7 @@ import torch
 
 from outlive.data.batch import PackPlace
 from outlive.data.order import order_key
+from outlive.run.errors import InputError
 
 
 class Randomness:
@@ -34,7 +35,11 @@ class CountedDropout(torch.nn.Module):
         if not self.training or self.p == 0:
             return x
         if x.shape[-2] != self.randomness.packs[-1].end:
-            raise ValueError(f"dropout of {self.layer}: {x.shape[-2]} tokens came, the batch holds others")
+            raise InputError(
+                f"{self.layer} gets {x.shape[-2]} tokens of a batch of {self.randomness.packs[-1].end}: its dropout "
+                "can't be counted",
+                fix="set the dropout of the model's config to 0",
+            )
         keep = torch.cat([self._keep(place, x.shape[-1]) for place in self.randomness.packs])
         return x * (keep.to(device=x.device, dtype=x.dtype) / (1 - self.p))
 

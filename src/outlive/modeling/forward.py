@@ -12,6 +12,9 @@ from outlive.modeling.attention import Segments
 from outlive.modeling.target_loss import Head
 from outlive.run.errors import InputError
 
+# Names under which configs say that logits are capped: Gemma, RecurrentGemma, xLSTM.
+_SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+
 
 @dataclass(frozen=True)
 class Tensors:
@@ -93,7 +96,8 @@ def head_of(model: Any) -> Head:
     scale = float(getattr(config, "logit_scale", None) or 1.0)
     if divisor := getattr(config, "logits_scaling", None):
         scale /= float(divisor)
-    return Head(linear.weight, linear.bias, scale, getattr(config, "final_logit_softcapping", None))
+    caps = [cap for name in _SOFT_CAPS if (cap := getattr(config, name, None))]
+    return Head(linear.weight, linear.bias, scale, caps[0] if caps else None)
 
 
 def _context(batch: Tensors, prefix: int) -> list[torch.Tensor]:

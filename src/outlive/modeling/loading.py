@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from transformers.utils import logging as transformers_logging
 
 from outlive.modeling import attention
@@ -72,11 +73,11 @@ def load_config(place: ModelPlace) -> PretrainedConfig:
         values = {key: value for key, value in place.config.items() if key != "model_type"}
         try:
             return AutoConfig.for_model(place.config["model_type"], **values)
-        except ValueError as error:
-            raise InputError(str(error).splitlines()[0], where="model.init.config.model_type") from None
+        except Exception as error:  # each model type checks its own values, in its own way
+            raise InputError(f"the config can't be used: {_first_line(error)}", where="model.init.config") from None
     try:
         return AutoConfig.from_pretrained(place.folder, trust_remote_code=place.trust_remote_code)
-    except (ValueError, OSError) as error:
+    except Exception as error:
         raise InputError(f"the model's config cannot be used: {_first_line(error)}", where=str(place.folder)) from None
 
 
@@ -90,6 +91,9 @@ def isolates(config: PretrainedConfig) -> str | None:
     for key in _STATEFUL:
         if getattr(text, key, None):
             return f"{config.model_type} has recurrent, convolutional or chunked layers (config.{key})"
+    architecture = _architecture(config)
+    if architecture is not None and not architecture._supports_attention_backend:
+        return f"{config.model_type} computes attention in its own way, which knows of one document only"
     if getattr(text, "use_bidirectional_attention", False) or not getattr(text, "is_causal", True):
         return f"the attention of {config.model_type} is not causal"
     return None
@@ -112,10 +116,21 @@ def load_model(
     attention.register()
     config = load_config(place)
     asked = _switch_off_attention_dropout(config, notes if notes is not None else [])
-    model = _load(place, config, dtype, attention.NAME if per_document else "sdpa", seed)
+    model = _load(place, config, dtype, attention.NAME if per_document else _own_attention(config), seed)
     for name, share in asked.items():
         setattr(model.config.get_text_config(), name, share)  # what is saved says what the model's makers said
     return model.to(device)
+
+
+def _architecture(config: PretrainedConfig) -> Any:
+    """transformers' class for the config, or None where it has none (code that comes with the model)."""
+    found = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _own_attention(config: PretrainedConfig) -> str:
+    architecture = _architecture(config)
+    return "sdpa" if architecture is None or architecture._supports_sdpa else "eager"
 
 
 def _switch_off_attention_dropout(config: PretrainedConfig, notes: list[str]) -> dict[str, float]:
@@ -143,8 +158,11 @@ def _load(place: ModelPlace, config: PretrainedConfig, dtype: torch.dtype, imple
                 trust_remote_code=place.trust_remote_code,
                 output_loading_info=True,
             )
-    except (ValueError, OSError) as error:
-        raise InputError(f"the model cannot be loaded: {_first_line(error)}", where=str(place.folder)) from None
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:  # models are built by their own code, which checks little and raises anything
+        where = str(place.folder) if place.config is None else "model.init.config"
+        raise InputError(f"the model cannot be loaded: {_first_line(error)}", where=where) from error
     if missing := sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"])):
         raise InputError(
             f"{len(missing)} tensors are missing or have another shape, and would be random: {', '.join(missing[:3])}",
@@ -152,6 +170,14 @@ def _load(place: ModelPlace, config: PretrainedConfig, dtype: torch.dtype, imple
             fix="use a complete model folder",
         )
     return model
+
+
+@contextlib.contextmanager
+def quiet_peft() -> Iterator[None]:
+    """Without the long warning that PEFT 0.21 draws from transformers by asking for an attribute's old name."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+        yield
 
 
 @contextlib.contextmanager
@@ -169,4 +195,5 @@ def _quiet() -> Iterator[None]:
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    text = " ".join(line.strip() for line in lines[:2]) or type(error).__name__
+    return f"{type(error).__name__}: {text}" if isinstance(error, LookupError) else text[:400]

@@ -6,7 +6,8 @@ attention of this module is the model's own (window, soft cap, sinks, scale).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ DOCUMENTS = 3
 TOKENS = 96
 # Mean |Δ log p| over the targets. A leak or a wrong head is far above, rounding far below, as the tests measure.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
+# A fresh model's attention says so little that a leak is small, too: in fp32 and up, a difference is held against what
+# joining the documents makes of the same numbers. ROUNDING is what fp32 alone may make of them.
+LEAK_SHARE, ROUNDING = 0.01, 1e-6
 
 
 @dataclass(frozen=True)
@@ -33,22 +37,64 @@ class Proof:
     def holds(self) -> bool:
         return self.difference <= self.tolerance
 
+    @property
+    def distance(self) -> float:
+        """How far it is from what is allowed: more than 1 does not hold."""
+        return self.difference / self.tolerance if math.isfinite(self.difference) else math.inf
+
 
 def prove_isolation(model: CausalModel, batch: Batch) -> Proof:
-    """Compare our forward on the first documents of `batch`, cut short, with transformers' own on each alone."""
+    """Compare our forward on the first documents of `batch`, cut short, with transformers' own on each alone.
+
+    In the run's precision, and in fp32 too where all weights have it. The comparison that is nearest to failing counts.
+    """
     documents = [batch.tokens[segment.start : segment.end][:TOKENS] for segment in batch.segments if segment.prefix < 0]
     documents = [tokens for tokens in documents if len(tokens) > 1][:DOCUMENTS] or [batch.tokens[:TOKENS]]
+    if len(documents) == 1 and len(documents[0]) >= 4:  # one alone can't show whether two see each other
+        documents = np.array_split(documents[0], 2)
     training = model.model.training
     model.model.eval()
     try:
         with torch.no_grad():
-            tensors = model.tensors(_laid_out(documents))
-            ours = model.score(model.hidden(tensors), tensors, "logprobs")
-            theirs = torch.cat([_plain(model, tokens) for tokens in documents])
+            return max((_compared(each, documents) for each in _precisions(model)), key=lambda proof: proof.distance)
     finally:
         model.model.train(training)
-    difference = float((ours - theirs).abs().mean()) if len(theirs) else 0.0
-    return Proof(difference, TOLERANCE[model.dtype], len(documents))
+
+
+def _precisions(model: CausalModel) -> list[CausalModel]:
+    kept = {parameter.dtype for parameter in model.model.parameters()}
+    exact = model.dtype not in (torch.float32, torch.float64) and kept == {torch.float32}
+    return [model, replace(model, dtype=torch.float32)] if exact else [model]
+
+
+def _compared(model: CausalModel, documents: list[np.ndarray]) -> Proof:
+    ours, theirs = _ours(model, documents), torch.cat([_plain(model, tokens) for tokens in documents])
+    difference, tolerance = float((ours - theirs).abs().mean()) if len(theirs) else 0.0, TOLERANCE[model.dtype]
+    if (found := _effect_of_others(model, documents)) is not None:
+        before, behind = found
+        tolerance = min(tolerance, max(ROUNDING, LEAK_SHARE * before))
+        difference = max(difference, behind)
+    return Proof(difference, tolerance, len(documents))
+
+
+def _effect_of_others(model: CausalModel, documents: list[np.ndarray]) -> tuple[float, float] | None:
+    """Mean |Δ log p| in a document that another is laid before, as one, and in one that another is laid behind.
+
+    The second is 0 in a causal model. None where rounding hides it, or the documents are too few or too short.
+    """
+    half = max(map(len, documents)) // 2  # together no longer than what the model takes anyway
+    pair = [tokens[:half] for tokens in documents[:2]]
+    if len(pair) < 2 or min(map(len, pair)) < 2 or model.dtype not in (torch.float32, torch.float64):
+        return None
+    joined = _ours(model, [np.concatenate(pair)])
+    first, second = (_plain(model, tokens) for tokens in pair)
+    before, behind = joined[len(first) + 1 :] - second, joined[: len(first)] - first
+    return float(before.abs().mean()), float(behind.abs().mean())
+
+
+def _ours(model: CausalModel, documents: list[np.ndarray]) -> torch.Tensor:
+    tensors = model.tensors(_laid_out(documents))
+    return model.score(model.hidden(tensors), tensors, "logprobs")
 
 
 def _plain(model: CausalModel, tokens: np.ndarray) -> torch.Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from outlive.checkpoint.manifest import read_manifest
-from outlive.modeling.loading import find_model, load_model
+from outlive.modeling.loading import find_model, load_model, quiet_peft
 from outlive.run.errors import InputError
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
@@ -44,7 +44,8 @@ def open_served(name: str, home: Path, *, dtype: torch.dtype | None = None, date
     if adapter is not None:
         from peft import PeftModel
 
-        model = PeftModel.from_pretrained(model, str(adapter))
+        with quiet_peft():
+            model = PeftModel.from_pretrained(model, str(adapter))
     tokenizer = Tokenizer.load(adapter or place.folder)
     template = ChatTemplate.of(tokenizer, date=date) if tokenizer.chat_template else None
     return Served(model.eval(), tokenizer, template)
@@ -55,7 +56,7 @@ def newest_checkpoint(path: Path) -> Path | None:
     if not path.is_dir():
         return None
     checkpoints = sorted((path / "checkpoints").glob("step-*"))
-    if (path / "checkpoints").is_dir() and not checkpoints:
+    if ((path / "checkpoints").is_dir() or (path / "run.yaml").is_file()) and not checkpoints:
         raise InputError("the run has no checkpoint", where=str(path), fix="train it to its end")
     folder = checkpoints[-1] if checkpoints else path
     for part in ("model", "adapter"):

@@ -33,13 +33,19 @@ def disk_error(error: OSError, path: Path | str, doing: str = "write") -> WorkEr
     return WorkError(f"could not {doing}: {reason}", where=str(path), fix=fix)
 
 
+def writable(text: str) -> str:
+    """The text with each half of a surrogate pair, which UTF-8 can't hold, written as \\udXXX: so are file names that
+    are no UTF-8, and keys of rows. In JSON it is the same text."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Write `data` (text as UTF-8) so that `path` holds the old content or the whole new one, also after a crash.
 
     Missing parent folders are made. Raises WorkError (full disk, no permission …); then no temporary file stays.
     """
     path = Path(path)
-    content = data.encode() if isinstance(data, str) else data
+    content = writable(data).encode() if isinstance(data, str) else data
     temporary = _sibling(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -92,9 +92,9 @@ def create(name: str, root: Path | str = "runs", run_file: str = "RUN", can_resu
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
-    except FileExistsError as error:
-        raise _exists(folder, run_file, can_resume) from error
     except OSError as error:
+        if os.path.lexists(folder):
+            raise _exists(folder, run_file, can_resume) from error
         raise disk_error(error, folder, "make the run folder") from error
     return RunFolder(folder)
 

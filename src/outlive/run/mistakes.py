@@ -28,10 +28,10 @@ _EXPECTED = {
     "dict_type": "keys and values",
     "model_type": "keys and values",
     "model_attributes_type": "keys and values",
-    "greater_than": "more than {gt:g}",
-    "greater_than_equal": "{ge:g} or more",
-    "less_than": "less than {lt:g}",
-    "less_than_equal": "{le:g} or less",
+    "greater_than": "more than {gt:.15g}",
+    "greater_than_equal": "{ge:.15g} or more",
+    "less_than": "less than {lt:.15g}",
+    "less_than_equal": "{le:.15g} or less",
     "literal_error": "{expected}",
     "too_short": "at least {min_length} of them",
     "too_long": "at most {max_length} of them",
@@ -130,8 +130,16 @@ def _sentence(key: Key, details: list[ErrorDetails]) -> tuple[str, str | None]:
     if first["type"] == "missing":
         return f"{dotted(key)} is missing", f"set {dotted(key)}"
     value, fix = first["input"], _type_fix(first["input"], details)
+    if value is None and _is_required(key):
+        fix = f"set {dotted(key)}"
     text = f'"{value}"' if fix == _QUOTED else shown(value)
     return f"{dotted(key)}: {text}, expected {_expected(details)}", fix
+
+
+def _is_required(key: Key) -> bool:
+    section = section_at(key[:-1])
+    field = section.model_fields.get(str(key[-1])) if section and key else None
+    return field is not None and field.is_required()
 
 
 def _expected(details: list[ErrorDetails]) -> str:

@@ -86,13 +86,17 @@ def _sources(value: Any) -> Any:
     return [source_of(item) if isinstance(item, str) else item for item in items]
 
 
+def _last_part(value: Any) -> Any:
+    return Path(value).name if isinstance(value, str) else value
+
+
 def _positive_or_none(value: Any) -> Any:
     return NO_EFFECT if isinstance(value, int) and value <= 0 else value
 
 
 TABLE: tuple[Synonym, ...] = (
     Synonym(("model",), ("model_name_or_path", "base_model", "model_name", "pretrained_model_name_or_path")),
-    Synonym(("name",), ("output_dir",), lambda value: Path(str(value)).name, "the run folder is runs/<name>"),
+    Synonym(("name",), ("output_dir",), _last_part, "the run folder is runs/<name>"),
     Synonym(("name",), ("run_name",)),
     Synonym(
         ("data", "train"),

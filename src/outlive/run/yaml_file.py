@@ -90,6 +90,8 @@ def parse(text: str, name: str, line_numbers: bool = True) -> Parsed:
         raise _syntax_error(error, text, name, line_numbers) from error
     except yaml.YAMLError as error:
         raise InputError(f"this is not YAML: {error}", where=name) from error
+    except RecursionError:  # PyYAML gives up before the builder sees how deep it is
+        raise InputError("this is too deep for a run file", where=name) from None
     finally:
         loader.dispose()
     return Parsed(value, builder.places)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from outlive.run.errors import InputError
 
+MAX_DETAIL = 400
 REASONS = {
     "no_assistant_turn": "The conversation has no assistant turn, so there is nothing to learn from it.",
     "template_error": "The chat template can't render the conversation, or the prompt of one of its turns.",
@@ -27,9 +28,13 @@ REASONS = {
 
 
 class Refusal(InputError):
-    """A row or a conversation that can't be used. `reason`: a name from a fixed list; `detail`: where and what."""
+    """A row or a conversation that can't be used. `reason`: a name from a fixed list; `detail`: where and what.
+
+    A detail quotes what was found, which may be a whole book: past MAX_DETAIL characters it is cut, with a "…".
+    """
 
     def __init__(self, reason: str, detail: str = "") -> None:
+        detail = detail if len(detail) <= MAX_DETAIL else detail[: MAX_DETAIL - 1] + "…"
         self.reason, self.detail = reason, detail
         super().__init__(f"{reason}: {detail}" if detail else reason)
 

@@ -65,11 +65,15 @@ class Tokenizer:
             backend = Backend.from_file(str(file))
         except Exception as error:  # the library raises bare Exception for every malformed file
             raise InputError(f"tokenizer.json can't be read: {error}", where=str(file)) from error
-        special = _add_tokens(backend, config, folder)
-        backend.encode_special_tokens = bool(config.get("split_special_tokens", False))
-        tokenizer = cls(backend, special, folder)
-        tokenizer._take_templates(_templates(folder, config))
-        tokenizer._take_end_of_turn(_read_object(folder / "generation_config.json").get("eos_token_id"))
+        try:
+            special = _add_tokens(backend, config, folder)
+            backend.encode_special_tokens = bool(config.get("split_special_tokens", False))
+            tokenizer = cls(backend, special, folder)
+            tokenizer._take_templates(_templates(folder, config))
+            tokenizer._take_end_of_turn(_read_object(folder / "generation_config.json").get("eos_token_id"))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # JSON, but not of the form that it has
+            what = f"the tokenizer's configuration is malformed: {type(error).__name__}: {error}"
+            raise InputError(what, where=str(folder), fix="get the files again from where the model is from") from error
         return tokenizer
 
     def _take_templates(self, template: Template) -> None:
@@ -79,8 +83,10 @@ class Tokenizer:
             self.chat_templates = template
             self.chat_template = template.get("default")
 
-    def _take_end_of_turn(self, eos: int | list[int] | None) -> None:
-        listed = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
+    def _take_end_of_turn(self, eos: Any) -> None:
+        listed = [] if eos is None else eos if isinstance(eos, list) else [eos]
+        if not all(isinstance(index, int) for index in listed):
+            raise ValueError(f"eos_token_id of generation_config.json is {eos!r}")
         added = set(self.added_tokens.values())
         kept = [index for index in listed if index in added]
         self.end_of_turn_ids = list(dict.fromkeys(kept + self.end_of_turn_ids))
@@ -208,14 +214,17 @@ def _names_token(key: str, value: Any) -> bool:
 
 
 def _text(token: Any) -> str:
-    return str(token["content"]) if isinstance(token, Mapping) else str(token)
+    text = token["content"] if isinstance(token, Mapping) else token
+    if not isinstance(text, str):
+        raise ValueError(f"a token is {token!r}, not text")
+    return text
 
 
 def _token(value: Any) -> AddedToken:
     if not isinstance(value, Mapping):
-        return AddedToken(str(value), special=True)
+        return AddedToken(_text(value), special=True)
     flags = {key: value[key] for key in _TOKEN_FLAGS if key in value}
-    return AddedToken(str(value["content"]), **({"special": True} | flags))
+    return AddedToken(_text(value), **({"special": True} | flags))
 
 
 def _templates(folder: Path, config: dict[str, Any]) -> Template:
@@ -230,7 +239,9 @@ def _templates(folder: Path, config: dict[str, Any]) -> Template:
     template = config.get("chat_template")
     if isinstance(template, list):
         return {entry["name"]: entry["template"] for entry in template}
-    return template if isinstance(template, str | dict) else None
+    if not isinstance(template, str | dict | None):
+        raise ValueError(f"chat_template is {template!r}, not text")
+    return template
 
 
 def _read_text(path: Path) -> str:

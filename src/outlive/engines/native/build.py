@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -12,6 +13,7 @@ from outlive.data.batch import make_batch
 from outlive.data.plan import Layout, Mixture
 from outlive.data.prepare import Prepared, chat_template, prepare, validation_plan
 from outlive.data.store import Store
+from outlive.engines.native.fit import check_fit
 from outlive.engines.native.loop import Training
 from outlive.engines.native.schedule import make_optimizer
 from outlive.engines.native.source import FixedBatches, PlanSource
@@ -109,6 +111,8 @@ def build(ready: Ready) -> Training:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_causal(ready.place, run, device, ready.notes)
     method = find_method(run.method)
+    stores = [store for mixture in ready.prepared.sides for store in mixture.stores]
+    ready.notes += check_fit(model, stores, str(run.model))
     _prove(model, ready)
     randomness = Randomness(run.seed)
     count_dropout(model.model, randomness)
@@ -160,7 +164,22 @@ def _micro_packs(run: Run, layout: Layout) -> int:
 def _prove(model: CausalModel, ready: Ready) -> None:
     plan = ready.source.plan(0)
     first = make_batch(plan, ready.prepared.train, plan.step_packs(0)[: ready.source.micro_packs])
-    proof = prove_isolation(model, first)
+    try:
+        proof = prove_isolation(model, first)
+    except (torch.OutOfMemoryError, MemoryError, InputError):
+        raise
+    except Exception as error:  # models run their own code, and not every one takes what ours hands to it
+        raise InputError(
+            f"the model can't be run on the first documents: {type(error).__name__}: {error}",
+            where=f"model: {ready.run.model}",
+            fix="this model can't be trained by the native engine; please report it",
+        ) from error
+    if not math.isfinite(proof.difference):
+        raise InputError(
+            "the model gives log-probabilities that are no numbers (NaN or infinite) before any training",
+            where=f"model: {ready.run.model}",
+            fix="look for broken weights, or a very large adapter.alpha",
+        )
     if not proof.holds:
         raise InputError(
             f"documents that share a sequence do not give what transformers gives for each alone: log-probabilities "

@@ -59,6 +59,7 @@ class Native:
         for note in ready.notes:
             self.say(note)
         folder, records = RunFolder(job.folder), []
+        base = _base(ready)  # before the training, so that it is what was trained on, and no late failure
         started = time.perf_counter()
         with Writer(folder.metrics) as writer:
 
@@ -70,18 +71,24 @@ class Native:
 
             num_steps = train(training, record)
         seconds = time.perf_counter() - started
-        output = self._save(ready, training.model.model, folder.checkpoint(num_steps))
+        output = self._save(ready, training.model.model, folder.checkpoint(num_steps), base)
         return _result(records, num_steps, seconds, output)
 
-    def _save(self, ready: Ready, model: object, folder: Path) -> Path:
+    def _save(self, ready: Ready, model: object, folder: Path, base: dict[str, str] | None) -> Path:
         run = ready.run
-        base = {"model": str(run.model), "content_hash": ready.place.content_hash()} if run.adapter else None
         template = ready.template.source if run.data.chat_template and ready.template else None
         about = {"run": run.name, "step": int(folder.name.removeprefix("step-"))}
         return save(
             model, folder, tokenizer=ready.place.folder, chat_template=template, dtype=run.export.dtype, base=base,
             about=about,
         )  # fmt: skip
+
+
+def _base(ready: Ready) -> dict[str, str] | None:
+    """What an adapter is bound to; None where all weights are trained."""
+    if ready.run.adapter is None:
+        return None
+    return {"model": str(ready.run.model), "content_hash": ready.place.content_hash()}
 
 
 def first_packs(ready: Ready) -> TokensAndWeights:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from outlive.learn.objective import Router, micro_batch_objective
 from outlive.modeling.causal import CausalModel
 from outlive.modeling.dropout import Randomness
 from outlive.run.config import Optimizer
+from outlive.run.errors import WorkError
 from outlive.run.machine import peak_memory
 from outlive.run.metrics import Record
 
@@ -38,7 +40,7 @@ def train(training: Training, record: Callable[[Record], None]) -> int:
     num_steps = training.source.num_steps()
     training.model.model.train()
     if training.validation is not None:
-        record(validate(training, training.validation, 0))
+        record_validation(training, training.validation, 0, record)
     for step in training.source:
         started = time.perf_counter()
         lr = learning_rate(training.schedule, step.cursor.step, num_steps)
@@ -49,12 +51,23 @@ def train(training: Training, record: Callable[[Record], None]) -> int:
         training.optimizer.step()
         training.optimizer.zero_grad()
         record(_train_record(step, float(loss), float(grad_norm), lr, time.perf_counter() - started))
+        refuse_nonfinite(step.cursor.step + 1, loss=float(loss), gradient_norm=float(grad_norm))
 
         # once in a while:
         last = step.cursor.step + 1 == num_steps
         if training.validation is not None and (last or training.source.cursor.epoch > step.cursor.epoch):
-            record(validate(training, training.validation, step.cursor.step + 1))
+            record_validation(training, training.validation, step.cursor.step + 1, record)
     return num_steps
+
+
+def refuse_nonfinite(step: int, **values: float) -> None:
+    """Raise WorkError where a number is NaN or infinite: from then on the weights are, too, and stay so."""
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise WorkError(
+                f"the {name.replace('_', ' ')} of step {step} is {value}: nothing is saved",
+                fix="lower optimizer.lr, lengthen optimizer.warmup, or look for broken rows in first_batch.html",
+            )
 
 
 def forward_backward(training: Training, step: Step) -> torch.Tensor:
@@ -71,6 +84,13 @@ def forward_backward(training: Training, step: Step) -> torch.Tensor:
 def clip(parameters: Iterable[torch.nn.Parameter], max_norm: float | None) -> torch.Tensor:
     """The norm of the whole gradient, before it is scaled down to `max_norm` where it is larger."""
     return torch.nn.utils.clip_grad_norm_(list(parameters), float("inf") if max_norm is None else max_norm)
+
+
+def record_validation(training: Training, batches: FixedBatches, step: int, record: Callable[[Record], None]) -> None:
+    """Validate and record it. Raises WorkError where the loss is no number."""
+    entry = validate(training, batches, step)
+    record(entry)
+    refuse_nonfinite(step, validation_loss=entry.loss if entry.loss is not None else math.nan)
 
 
 @torch.no_grad()

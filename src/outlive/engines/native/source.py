@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from outlive.data.batch import Batch, make_batch
-from outlive.data.plan import Cursor, Layout, Mixture, Plan, make_plan, rank_packs
+from outlive.data.plan import Cursor, Layout, Mixture, Plan, make_plan, rank_packs, refuse_empty
 from outlive.learn.loss_rule import count
 from outlive.run.config import Stop
 from outlive.run.errors import WorkError
@@ -43,16 +43,16 @@ class PlanSource:
     def plan(self, epoch: int) -> Plan:
         """The plan of an epoch; the newest is kept."""
         if self._plan is None or self._plan.epoch != epoch:
-            self._plan = make_plan(self.mixture, self.layout, self.seed, epoch)
+            self._plan = refuse_empty(make_plan(self.mixture, self.layout, self.seed, epoch))
         return self._plan
 
     def num_steps(self) -> int:
         """The steps of the whole run, from its beginning: the first of epochs, steps and tokens that is reached."""
+        if self.stop.steps is not None and self.stop.epochs is None and self.stop.tokens is None:
+            return self.stop.steps  # no need to plan every pass that it takes
         steps = tokens = epoch = 0
         while self.stop.epochs is None or epoch < self.stop.epochs:
             per_step = _tokens_per_step(self.plan(epoch))
-            if not len(per_step):
-                break
             if self.stop.tokens is not None:
                 reached = np.flatnonzero(tokens + np.cumsum(per_step) >= self.stop.tokens)
                 if len(reached):

@@ -54,7 +54,7 @@ def _whole(value: Any) -> Any:
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
-Count = Annotated[Whole, Field(ge=1)]
+Count = Annotated[Whole, Field(ge=1, le=10**15)]  # more than there is of anything, less than what overflows
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 

@@ -33,7 +33,7 @@ class Source(Section):
     """Commit, tag or branch of a hub data set; null means its newest, which the lock pins."""
     limit: Count | None = None
     """Take only the first so many rows."""
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     """How often the source's samples are taken, relative to the other sources; 1 takes each once per epoch."""
     format: Literal["messages", "prompt_completion", "text"] | None = None
     """What a row holds; null detects it from the first rows and reports it."""
@@ -77,7 +77,7 @@ class Data(Section):
     equal rows land on one side), a list of sources of its own, or null for none."""
     validation_overlap: Literal["refuse", "allow"] = "refuse"
     """What to do when validation sources of their own share rows with the training sources."""
-    sequence_length: Annotated[Whole, Field(ge=2)] = 2048
+    sequence_length: Annotated[Whole, Field(ge=2, le=2**24)] = 2048
     """Length of one model sequence, in tokens."""
     loss_on: Literal["assistant", "last_assistant", "completion", "all"] = "assistant"
     """Which tokens are targets: every assistant turn, the last one, the completion of prompt and completion rows, or

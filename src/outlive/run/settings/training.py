@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from outlive.run.settings.base import Count, Mistake, NotBuilt, Section, later
 
+STORE_COLUMNS = ("input_ids", "labels", "weight", "sample_id", "group", "role", "prefix", "content_hash")
+
 
 class Method(Section):
     """What is learned."""
@@ -20,7 +22,7 @@ class Method(Section):
     loss: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
     """A loss of your own in place of the method's, as module:function."""
     columns: dict[str, Literal["token", "segment", "group"]] = Field(default_factory=dict)
-    """Further columns of the rows that your own loss reads: one value per token, per segment or per group."""
+    """Further columns of the rows that your own loss reads: one number per segment or per group."""
     router_aux_coef: Annotated[float, Field(ge=0)] | None = None
     """Coefficient of a mixture-of-experts model's load-balancing term; null takes the model's own, 0 leaves it out."""
     router_aux_mode: Literal["segment", "micro_batch"] = "segment"
@@ -28,11 +30,17 @@ class Method(Section):
     as in Hugging Face transformers."""
 
     @model_validator(mode="after")
-    def _columns_need_a_loss(self) -> Method:
+    def _columns_fit(self) -> Method:
         if self.columns and self.loss is None:
             raise Mistake(
                 f"{self.name} reads no further columns", key=("columns",), fix="name your own loss in method.loss"
             )
+        for name, kind in self.columns.items():
+            if kind == "token":
+                raise Mistake("columns of tokens are not built in this version", key=("columns", name))
+            if name in STORE_COLUMNS:
+                fix = f"give the column another name in your rows, such as my_{name}"
+                raise Mistake(f"the store has a column {name} of its own", key=("columns", name), fix=fix)
         return self
 
 

@@ -33,6 +33,10 @@ class FreshModel(Section):
     init: Init
     """Config and tokenizer of the fresh model."""
 
+    def __str__(self) -> str:
+        kind = self.init.config if isinstance(self.init.config, str) else self.init.config.get("model_type", "model")
+        return f"fresh {kind}"
+
 
 class Run(Section):
     """A whole run, as plain data. Relative paths are relative to the current directory, not to the run file."""
@@ -106,6 +110,12 @@ class Run(Section):
         if "lr" not in self.optimizer.model_fields_set:
             lr = 1e-4 if self.adapter else 2e-5 if isinstance(self.model, str) else 3e-4
             self.settle(optimizer=self.optimizer.model_copy(update={"lr": lr}))
+        if self.adapter and not isinstance(self.model, str):
+            raise Mistake(
+                "an adapter beside fresh weights could not be used: it is saved alone, and they are not",
+                key=("adapter",),
+                fix="remove the adapter section: a fresh model is trained whole",
+            )
         length = self.data.sequence_length
         for key in ("tokens", "micro_tokens"):
             size = getattr(self.batch, key)

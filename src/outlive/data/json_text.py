@@ -1,0 +1,57 @@
+"""JSON as rows may hold it: what Python's reader lets pass, but JSON does not say or would lose, is an error here."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+MAX_DEPTH = 100  # far above any message or schema; far below what recursion bears
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text. ValueError, which says why, for text that is no JSON, a key that comes twice in an
+    object, NaN, a number that no float holds, and lists and objects nested more than MAX_DEPTH deep."""
+    try:
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_without_doubles)
+    except RecursionError:
+        raise _too_deep() from None
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        _check_depth(value)
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text} is too large")
+    return value
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):  # the first of the two would be lost in silence
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} comes twice in one object")
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH + 1:
+            raise _too_deep()
+        children = [
+            item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)
+        ]
+        level = [child for items in children for child in items]
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"lists and objects are nested more than {MAX_DEPTH} deep")
