@@ -14,6 +14,7 @@ from outlive.engines.native.build import build
 from outlive.engines.native.loop import train
 from outlive.run.errors import InputError, WorkError
 from tests.engines.test_loop import ready_for, tiny_folder
+from tests.fixtures import tiny_tokenizer
 from tests.tiny import tiny_model
 
 
@@ -59,10 +60,10 @@ def test_tokens_that_the_model_lacks_are_refused(model: Path, rows: Path) -> Non
 
 
 def test_a_weight_that_overflows_its_export_is_not_saved(tmp_path: Path) -> None:
-    model = tiny_model("llama", torch.float32).model
+    model, tokenizer = tiny_model("llama", torch.float32).model, tiny_tokenizer(tmp_path / "tokenizer")
     with torch.no_grad():
         model.lm_head.weight[0, 0] = 1e6  # more than fp16 holds
     with pytest.raises(WorkError, match=r"lm_head\.weight holds NaN or infinity as float16"):
-        save(model, tmp_path / "out", tokenizer=tmp_path, dtype="fp16")
+        save(model, tmp_path / "out", tokenizer=tokenizer, dtype="fp16")
     assert not (tmp_path / "out").exists()
-    save(model, tmp_path / "out", tokenizer=tmp_path, dtype="fp32")
+    save(model, tmp_path / "out", tokenizer=tokenizer, dtype="fp32")
