@@ -36,7 +36,9 @@ def test_equal_to_a_hand_written_loop(smollm2: Path, adapter: list[str]) -> None
     ready = ready_for(smollm2, CHATS, *PARITY, *cut, *adapter)
     ours, theirs = run_losses(ready), hand_written(ready, 12, 1e-4)
     assert len(ours) == 12
-    assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) <= 1e-5
+    # 1e-5 over whole samples (docs/measured.md). Over so few tokens a bit more: transformers' loss goes through torch's
+    # log_softmax, whose sum over 49,152 logits is off by up to 1e-5 on a CPU; ours (logsumexp) by 1e-6.
+    assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) <= 2e-5
 
 
 def test_packing_is_isolated(smollm2: Path) -> None:
@@ -52,9 +54,13 @@ def test_packing_is_isolated(smollm2: Path) -> None:
 
 
 def test_it_answers(smollm2: Path) -> None:
+    """As known of this model; and a batch, padded on the left, answers as each prompt does alone."""
     served = open_served(str(smollm2), smollm2, dtype=torch.float32)
-    prompt = served_prompt(served.template, [{"role": "user", "content": "What is the capital of France?"}])
-    prompts = [served.tokenizer.encode(text) for text in (prompt, prompt.replace("France", "Italy"))]
-    answers = generate(served.model, prompts, end_ids=served.tokenizer.end_of_turn_ids, max_new_tokens=12)
+    asked = ["What is the capital of France?", "Name one fruit."]
+    texts = [served_prompt(served.template, [{"role": "user", "content": question}]) for question in asked]
+    prompts = [served.tokenizer.encode(text) for text in texts]
+    assert len(prompts[0]) != len(prompts[1])
+    how = {"end_ids": served.tokenizer.end_of_turn_ids, "max_new_tokens": 12}
+    answers = generate(served.model, prompts, **how)
     assert served.tokenizer.decode(answers[0]) == "The capital of France is Paris."
-    assert "Rome" in served.tokenizer.decode(answers[1])
+    assert answers == [generate(served.model, [prompt], **how)[0] for prompt in prompts]

@@ -21,7 +21,7 @@ def command(
     system: Annotated[str | None, typer.Option(help="A system text; a run's own data.system by default.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of an answer.")] = 256,
     temperature: Annotated[float, typer.Option(min=0, help="0 takes the likeliest token.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**62, help="Of the sampling.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object an answer, with token ids.")] = False,
 ) -> None:
     """Answer a prompt, or chat line by line."""

@@ -89,6 +89,9 @@ class SampleMaker:
                 sample.weights[0] = 0.0  # nothing predicts the first token
         if not any(sample.weights.any() for sample in made):
             raise Refusal("no_target", "no token of the row carries loss")
+        unknown = self.tokenizer.unknown_id
+        if unknown is not None and any((sample.tokens == unknown).any() for sample in made):
+            self.counts["unknown_tokens"] += 1
         return made
 
     def _text(self, text: Text) -> list[Sample]:

@@ -42,13 +42,25 @@ def open_served(name: str, home: Path, *, dtype: torch.dtype | None = None, date
         )
     model = load_model(place, dtype or torch.bfloat16, per_document=False)
     if adapter is not None:
-        from peft import PeftModel
-
-        with quiet_peft():
-            model = PeftModel.from_pretrained(model, str(adapter))
+        model = _with_adapter(model, adapter)
     tokenizer = Tokenizer.load(adapter or place.folder)
     template = ChatTemplate.of(tokenizer, date=date) if tokenizer.chat_template else None
     return Served(model.eval(), tokenizer, template)
+
+
+def _with_adapter(model: Any, adapter: Path) -> Any:
+    from peft import PeftModel
+
+    if not any((adapter / name).is_file() for name in ("adapter_model.safetensors", "adapter_model.bin")):
+        raise InputError("the adapter's folder holds no weights", where=str(adapter))
+    try:
+        with quiet_peft():
+            return PeftModel.from_pretrained(model, str(adapter))
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:  # PEFT checks little, and raises whatever comes of it
+        what = f"the adapter can't be loaded: {type(error).__name__}: {error}"
+        raise InputError(what, where=str(adapter), fix="get the folder again from where it was trained") from error
 
 
 def newest_checkpoint(path: Path) -> Path | None:
@@ -71,5 +83,11 @@ def _base_of(adapter: Path) -> tuple[str, str | None]:
         about = json.loads((adapter / "base.json").read_text(encoding="utf-8"))
         return str(about["model"]), about.get("content_hash")
     except FileNotFoundError:
-        config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-        return str(config["base_model_name_or_path"]), None
+        pass  # an adapter that PEFT or another tool saved: it names its base, and no hash of it
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"the adapter's base.json is damaged: {error}", where=str(adapter / "base.json")) from None
+    config_file = adapter / "adapter_config.json"
+    try:
+        return str(json.loads(config_file.read_text(encoding="utf-8"))["base_model_name_or_path"]), None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"the adapter's config names no base model: {error}", where=str(config_file)) from None

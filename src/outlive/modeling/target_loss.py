@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 CHUNK_LOGITS = 2**26  # logits of one chunk: 256 MiB in fp32
+_ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def _logits(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
 
 def _target_logprobs(logits: torch.Tensor, target_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """log p(target) [n] and the log-normaliser [n, 1] of logits [n, V]."""
-    normaliser = torch.logsumexp(logits, dim=1, keepdim=True)
+    # A few rows at a time: logsumexp makes two more copies of what it is given.
+    normaliser = torch.cat([torch.logsumexp(rows, dim=1, keepdim=True) for rows in torch.split(logits, _ROWS)])
     return logits.gather(1, target_ids[:, None]).sub(normaliser).squeeze(1), normaliser
 
 
@@ -101,7 +103,7 @@ def _logits_gradient_(
     if how.softcap is None:
         gradient = logits.sub_(normaliser).exp_()
     else:
-        gradient = torch.exp(logits - normaliser)
+        gradient = (logits - normaliser).exp_()
         gradient.mul_(logits.div_(how.softcap).square_().neg_().add_(1.0))
         # logits now hold the derivative of the cap: what onehot(target) is to be multiplied with.
     at_target = gradient.gather(1, target_ids[:, None])
@@ -154,8 +156,9 @@ class _WeightedSum(torch.autograd.Function):
                 total += (logprob * target_weight[chunk]).sum()
                 if any(needs):
                     gradient = _logits_gradient_(logits, normaliser, target_ids[chunk], target_weight[chunk], how)
-                    del logits
                     gradients.add(chunk, gradient, hidden[chunk], product_weight)
+                    del gradient
+                del logits  # else they would still be there when the next chunk's come
         ctx.save_for_backward(gradients.hidden, gradients.weight, gradients.bias)
         return total
 
@@ -181,8 +184,10 @@ class _Logprobs(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             product_weight = weight.to(how.dtype)
             for chunk in _chunks(len(target_ids), how):
-                logits = _logits(hidden[chunk], product_weight, bias, how)
-                result[chunk] = _target_logprobs(logits, target_ids[chunk])[0]
+                # No name for the logits: they are to be gone when the next chunk's come.
+                result[chunk] = _target_logprobs(_logits(hidden[chunk], product_weight, bias, how), target_ids[chunk])[
+                    0
+                ]
         return result
 
     @staticmethod
@@ -196,6 +201,6 @@ class _Logprobs(torch.autograd.Function):
                 logits = _logits(hidden[chunk], product_weight, bias, how)
                 _, normaliser = _target_logprobs(logits, target_ids[chunk])
                 gradient = _logits_gradient_(logits, normaliser, target_ids[chunk], upstream[chunk], how)
-                del logits
                 gradients.add(chunk, gradient, hidden[chunk], product_weight)
+                del gradient, logits
         return gradients.hidden, gradients.weight, gradients.bias, None, None

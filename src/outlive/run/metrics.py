@@ -57,6 +57,7 @@ class Record:
 
 
 _FIELDS = {entry.name for entry in dataclasses.fields(Record)}
+_TEXTS = {"kind", "name"}
 
 
 def to_line(record: Record) -> str:
@@ -73,11 +74,15 @@ def to_line(record: Record) -> str:
 
 def from_values(values: dict[str, Any]) -> Record:
     """The record of a line's values, without keys that this version does not know. ValueError if it is none."""
-    if values.get("kind") not in KINDS or not isinstance(values.get("step"), int):
+    if values.get("kind") not in KINDS or type(values.get("step")) is not int:
         raise ValueError("a record has a kind and a step")
     named = values.get("nonfinite", {})
-    nonfinite = {key: float(value) for key, value in named.items()} if isinstance(named, dict) else {}
-    return Record(**{key: value for key, value in {**values, **nonfinite}.items() if key in _FIELDS})
+    nonfinite = {key: float(str(value)) for key, value in named.items()} if isinstance(named, dict) else {}
+    known = {key: value for key, value in {**values, **nonfinite}.items() if key in _FIELDS}
+    for key, value in known.items():
+        if key not in _TEXTS and value is not None and type(value) not in (int, float):
+            raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a number")
+    return Record(**known)
 
 
 class Writer:
@@ -149,7 +154,10 @@ def read(path: Path | str) -> Metrics:
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    value = json.loads(line)
+    try:
+        value = json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
     if not isinstance(value, dict):
         raise ValueError("a record is a JSON object")
     return value

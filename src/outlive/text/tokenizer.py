@@ -136,6 +136,13 @@ class Tokenizer:
         """The texts of `end_of_turn_ids`."""
         return [token for index in self.end_of_turn_ids if (token := self._backend.id_to_token(index)) is not None]
 
+    @cached_property
+    def unknown_id(self) -> int | None:
+        """The id of what the vocabulary lacks; None where nothing is unknown, or where it has another use, too."""
+        named = getattr(self._backend.model, "unk_token", None) or self.special_tokens.get("unk_token")
+        unknown = self.id_of(named)
+        return None if unknown in (self.bos_id, self.eos_id, self.pad_id, *self.end_of_turn_ids) else unknown
+
     def encode(self, text: str) -> list[int]:
         """The ids of `text`. No BOS or EOS is added; special tokens written in the text become their ids."""
         return self.encode_batch([text])[0]

@@ -60,7 +60,8 @@ def _read(run_folder: Path) -> tuple[RunFolder, list[Record], dict[str, Any]]:
 
 
 def _summary(records: Sequence[Record], data: dict[str, Any]) -> Summary:
-    planned = data.get("plan", {}).get("steps")
+    plan = data.get("plan")
+    planned = plan.get("steps") if isinstance(plan, dict) else None
     return summarise(records, planned if isinstance(planned, int) else None)
 
 
@@ -162,10 +163,17 @@ def _validations(records: Sequence[Record]) -> str:
 
 
 def _data(data: dict[str, Any]) -> str:
-    from outlive.data.ledger import Ledger
-
     if not data:
         return '<h2>Data</h2><p class="soft">data.json is not here</p>'
+    try:
+        return _data_found(data)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return f'<h2>Data</h2><p class="warn">data.json is damaged: {text(error)}</p>'
+
+
+def _data_found(data: dict[str, Any]) -> str:
+    from outlive.data.ledger import Ledger
+
     parts = ["<h2>Data: what became of every row</h2>"]
     for value in data.get("ledger", []):
         lines = Ledger.from_json(value).lines()
