@@ -174,3 +174,8 @@ def test_what_is_written_reads_back_here_and_with_yaml_1_1(value: dict[str, Any]
     text = dump(value)
     assert parse(text, "f").value == value
     assert yaml.safe_load(text) == value
+
+
+def test_what_is_too_deep_for_the_reader_is_refused() -> None:
+    with pytest.raises(InputError, match="too deep"):
+        parse("evals: " + "[" * 2000 + "]" * 2000, "f")
