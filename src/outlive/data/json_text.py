@@ -43,14 +43,11 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check_depth(value: Any) -> None:
     level, depth = [value], 0
-    while level:
+    while level := [item for item in level if isinstance(item, dict | list)]:
         depth += 1
-        if depth > MAX_DEPTH + 1:
+        if depth > MAX_DEPTH:
             raise _too_deep()
-        children = [
-            item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)
-        ]
-        level = [child for items in children for child in items]
+        level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
 
 
 def _too_deep() -> ValueError:
