@@ -149,3 +149,31 @@ def test_a_loss_of_ones_own(tmp_path: Path, model: Path, rows: Path) -> None:
         "train", "--model", str(model), "--data", str(with_margin), *settings, cwd=tmp_path, PYTHONPATH=str(tmp_path)
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_run_that_goes_wrong_saves_nothing(tmp_path: Path, model: Path, rows: Path) -> None:
+    """At step 1 the loss is a number, later it is none: the records stay, and there is no checkpoint."""
+    settings = [*TRAIN[:3], "name=one", "optimizer.lr=1e9", "optimizer.warmup=0"]
+    done = outlive("train", "--model", str(model), "--data", str(rows), *settings, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "nothing is saved" in done.stderr
+    assert (tmp_path / "runs" / "one" / "metrics.jsonl").exists()
+    assert not (tmp_path / "runs" / "one" / "checkpoints").exists()
+
+
+def test_a_run_that_never_took_a_step_leaves_nothing(tmp_path: Path, model: Path, rows: Path) -> None:
+    (tmp_path / "mine.py").write_text("def loss(batch, logprobs, columns):\n    return None\n")
+    settings = [*TRAIN, "method.loss=mine:loss"]
+    command = ["train", "--model", str(model), "--data", str(rows), *settings]
+    done = outlive(*command, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs" / "one").exists()
+
+
+def test_a_report_that_cannot_be_written_loses_no_result(tmp_path: Path) -> None:
+    """The model is trained and saved by then, so that is said, and what went wrong too."""
+    from outlive.cli.train import write_report
+    from outlive.run.folder import RunFolder
+
+    assert "not written: there are no metrics" in write_report(RunFolder(tmp_path))

@@ -86,14 +86,18 @@ def _effect_of_others(model: CausalModel, documents: list[np.ndarray]) -> tuple[
     pair = [tokens[:half] for tokens in documents[:2]]
     if len(pair) < 2 or min(map(len, pair)) < 2 or model.dtype not in (torch.float32, torch.float64):
         return None
-    joined = _ours(model, [np.concatenate(pair)])
+    joined = _ours(model, pair, joined=True)
     first, second = (_plain(model, tokens) for tokens in pair)
-    before, behind = joined[len(first) + 1 :] - second, joined[: len(first)] - first
+    before, behind = joined[len(first) :] - second, joined[: len(first)] - first
     return float(before.abs().mean()), float(behind.abs().mean())
 
 
-def _ours(model: CausalModel, documents: list[np.ndarray]) -> torch.Tensor:
+def _ours(model: CausalModel, documents: list[np.ndarray], joined: bool = False) -> torch.Tensor:
+    """log p at the targets. joined: as one document, in which each part's positions begin anew, so that what differs is
+    who sees whom."""
     tensors = model.tensors(_laid_out(documents))
+    if joined:
+        tensors = replace(tensors, bounds=[(0, len(tensors.tokens), -1)])
     return model.score(model.hidden(tensors), tensors, "logprobs")
 
 
@@ -102,12 +106,14 @@ def _plain(model: CausalModel, tokens: np.ndarray) -> torch.Tensor:
     lm = causal_lm(model.model)
     ids = torch.from_numpy(tokens).to(model.device)
     before = lm.config._attn_implementation
-    lm.set_attn_implementation("eager")
+    if lm._supports_attention_backend:  # others keep their own
+        lm.set_attn_implementation("eager")
     try:
         with model.computing():
             logits = lm(input_ids=ids[None], use_cache=False).logits[0, :-1]
     finally:
-        lm.set_attn_implementation(before)
+        if lm._supports_attention_backend:
+            lm.set_attn_implementation(before)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return torch.log_softmax(logits, dim=-1).gather(1, ids[1:, None]).squeeze(1)
 
