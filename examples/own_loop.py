@@ -21,4 +21,4 @@ for step in outlive.batches(data):
     optimizer.zero_grad()
     print(f"step {step.cursor.step + 1}: loss {loss:.4f}")
 
-outlive.checkpoint.save(model.model, f"{run.name}-own", tokenizer=data.place.folder)
+outlive.checkpoint.save(model, f"{run.name}-own", tokenizer=data.place.folder)

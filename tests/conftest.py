@@ -55,4 +55,4 @@ collect_ignore: list[str] = []
 try:
     import torch  # noqa: F401
 except ImportError:  # the assets alone: what needs torch is not collected
-    collect_ignore += ["modeling", "learn", "engines", "examples", "test_api.py"]
+    collect_ignore += ["modeling", "learn", "engines", "examples", "test_api.py", "checkpoint/test_with_torch.py"]

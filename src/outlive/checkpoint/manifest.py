@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,26 +21,57 @@ def write_manifest(folder: Path, about: Mapping[str, Any] | None = None) -> None
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != NAME
     }
-    write_atomic(folder / NAME, json.dumps({**(about or {}), "files": files}, indent=1, ensure_ascii=False))
+    write_atomic(folder / NAME, manifest_text(about or {}, files))
+
+
+def manifest_text(about: Mapping[str, Any], files: Mapping[str, Any]) -> str:
+    """The manifest as JSON. A number that is not finite, for which JSON has no word, becomes null."""
+    return json.dumps(_plain({**about, "files": files}), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a folder. Raises InputError where there is none."""
     try:
         manifest: dict[str, Any] = json.loads((folder / NAME).read_text(encoding="utf-8"))
-        manifest["files"]
+        for entry in manifest["files"].values():
+            int(entry["size"]), str(entry["xxh3_128"])
     except FileNotFoundError:
         raise InputError("the folder is not finished: it has no manifest.json", where=str(folder)) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"the manifest is damaged: {error}", where=str(folder / NAME)) from None
+    except OSError as error:
+        raise InputError(f"the manifest can't be read: {error.strerror}", where=str(folder / NAME)) from None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        what = f"the manifest is damaged: {type(error).__name__}: {error}"
+        raise InputError(what, where=str(folder / NAME)) from None
     return manifest
 
 
-def verify_manifest(folder: Path) -> None:
-    """Compare every file with the manifest. Raises InputError naming the first that is missing, cut or changed."""
-    for name, expected in read_manifest(folder)["files"].items():
+def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Compare every file's size with the manifest: quick. InputError naming the first that is missing or cut."""
+    for name, expected in manifest["files"].items():
         path = folder / name
-        if not path.is_file():
-            raise InputError("a file of the checkpoint is missing", where=str(path))
-        if path.stat().st_size != expected["size"] or hash_file(path) != expected["xxh3_128"]:
-            raise InputError("a file of the checkpoint is damaged: its hash is another", where=str(path))
+        try:
+            size = path.stat().st_size
+        except OSError:
+            raise InputError("a file of the checkpoint is missing", where=str(path)) from None
+        if size != expected["size"]:
+            what = f"a file of the checkpoint is damaged: it has {size} bytes instead of {expected['size']}"
+            raise InputError(what, where=str(path))
+
+
+def verify_manifest(folder: Path) -> None:
+    """Compare every file's hash with the manifest. InputError naming the first that is missing, cut or changed."""
+    manifest = read_manifest(folder)
+    check_sizes(folder, manifest)
+    for name, expected in manifest["files"].items():
+        if hash_file(folder / name) != expected["xxh3_128"]:
+            raise InputError("a file of the checkpoint is damaged: its hash is another", where=str(folder / name))

@@ -1,22 +1,20 @@
-"""Save a model or an adapter as a folder that other tools open: weights, config, tokenizer, template."""
+"""Write a model or an adapter as a folder that other tools open: weights, config, tokenizer, template."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from safetensors import SafetensorError
-
-from outlive.checkpoint.manifest import write_manifest
+from outlive.checkpoint.arrays import FULL_NAMES, num_bytes
+from outlive.checkpoint.building import Building, building_checkpoint
+from outlive.checkpoint.export import Export
 from outlive.checkpoint.spellings import both_spellings
-from outlive.run.errors import WorkError
-from outlive.run.files import building_folder, write_atomic
+from outlive.run.errors import InputError, WorkError
 
 Dtype = Literal["bf16", "fp32", "fp16"]
-_NAMES = {"bf16": "bfloat16", "fp32": "float32", "fp16": "float16"}
+MAX_SHARD_BYTES = 5 * 10**9
 # Files that turn text into tokens; copied byte for byte, since a save through transformers changes them.
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
@@ -34,73 +32,102 @@ def save(
     base: Mapping[str, str] | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Save `model` as the checkpoint `folder`: model/, or adapter/ where it is a PEFT model, and manifest.json last.
+    """Save `model`, a CausalModel, as the checkpoint `folder`: model/ or adapter/, and manifest.json last.
 
     A model's weights are written in `dtype`, an adapter's in their own. `tokenizer` is the folder whose tokenizer goes
     along; `chat_template` replaces its template; `base` names the base model of an adapter and its content hash, to
     which the adapter is bound. The folder appears whole or not at all. Returns the folder to serve. Raises InputError
     where it exists, WorkError where the disk says no and where a weight is not finite, or not in `dtype`.
     """
-    folder = Path(folder)
-    kind = "adapter" if hasattr(model, "peft_config") else "model"
-    with building_folder(folder) as building:
-        part = building / kind
-        part.mkdir()
-        try:
-            if kind == "adapter":
-                _refuse_nonfinite({name: p for name, p in model.named_parameters() if p.requires_grad})
-                _save_adapter(model, part, base or {})
-            else:
-                _save_model(model, part, dtype)
-        except SafetensorError as error:  # its own kind, also for what the disk says
-            fix = "free some space, or use another disk"
-            raise WorkError(f"the weights could not be written: {error}", where=str(folder), fix=fix) from error
-        _copy_tokenizer(Path(tokenizer), part, chat_template)
-        for path in part.iterdir():  # safetensors are written as 0600: a server under another user could not read them
-            path.chmod(0o644)
-        write_manifest(building, {"kind": kind, **(about or {})})
-    return folder / kind
+    if not callable(getattr(model, "export", None)):
+        raise InputError(
+            f"a {type(model).__name__} can't be saved as it is",
+            where="checkpoint.save",
+            fix="give the CausalModel that outlive.modeling.load returns, not what is inside it",
+        )
+    folder, export = Path(folder), model.export()
+    with building_checkpoint(folder, {"kind": export.kind, **(about or {})}) as building:
+        part = write_export(
+            building, export, tokenizer=Path(tokenizer), chat_template=chat_template, dtype=dtype, base=base
+        )
+    return folder / part
 
 
-def _save_model(model: Any, folder: Path, dtype: Dtype) -> None:
-    weights = {name: _cast(t, dtype) for name, t in model.state_dict().items()}
-    _refuse_nonfinite({name: weights[name] for name, _ in model.named_parameters()})
-    model.save_pretrained(folder, state_dict=weights)
-    _rewrite(folder / "config.json", lambda config: both_spellings(config, _NAMES[dtype]))
+def write_export(
+    building: Building,
+    export: Export,
+    *,
+    tokenizer: Path,
+    chat_template: str | None,
+    dtype: Dtype,
+    base: Mapping[str, str] | None,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+) -> str:
+    """Write `export` as model/ or adapter/ of the checkpoint; return that name. Arguments and errors as of `save`.
 
-
-def _save_adapter(model: Any, folder: Path, base: Mapping[str, str]) -> None:
-    # An adapter stays in the precision that it was trained in: bf16 would round the training away (it is small anyway).
-    model.save_pretrained(folder)
-    (folder / "README.md").unlink(missing_ok=True)  # a form with empty fields
-    _rewrite(folder / "adapter_config.json", lambda config: {**config, "base_model_name_or_path": base.get("model")})
-    write_atomic(folder / "base.json", json.dumps(dict(base), indent=1))
-
-
-def _cast(tensor: Any, dtype: Dtype) -> Any:
-    if not tensor.is_floating_point():
-        return tensor
-    return {"bf16": tensor.bfloat16, "fp32": tensor.float, "fp16": tensor.half}[dtype]()
-
-
-def _refuse_nonfinite(weights: Mapping[str, Any]) -> None:
-    for name, tensor in weights.items():
-        if not bool(tensor.isfinite().all()):
-            raise WorkError(
-                f"{name} holds NaN or infinity as {str(tensor.dtype).removeprefix('torch.')}: nothing is saved",
-                fix="set export.dtype to bf16 or fp32, which hold larger numbers than fp16; else lower optimizer.lr",
-            )
-
-
-def _copy_tokenizer(source: Path, folder: Path, chat_template: str | None) -> None:
-    if not (source / "tokenizer.json").is_file():
-        raise WorkError("the tokenizer is not there any more, and a model without one is of no use", where=str(source))
-    for name in TOKENIZER_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
+    Weights that take more than `max_shard_bytes` are split into files of at most that size (a larger tensor has a file
+    of its own), with the index that names the file of each tensor.
+    """
+    if not (tokenizer / "tokenizer.json").is_file():
+        raise WorkError(
+            "the tokenizer is not there any more, and a model without one is of no use", where=str(tokenizer)
+        )
+    part = export.kind
+    copied = [name for name in TOKENIZER_FILES if (tokenizer / name).is_file()]
+    texts = dict(export.texts)
+    if part == "model":
+        texts["config.json"] = _changed(texts["config.json"], lambda config: both_spellings(config, FULL_NAMES[dtype]))
+        _write_weights(building, "model/model", export, dtype, max_shard_bytes)
+    else:
+        named = {"base_model_name_or_path": (base or {}).get("model")}
+        texts["adapter_config.json"] = _changed(texts["adapter_config.json"], lambda config: {**config, **named})
+        texts["base.json"] = json.dumps(dict(base or {}), indent=1)
+        # In the precision that it was trained in: bf16 would round the training away (and it is small anyway).
+        building.tensors("adapter/adapter_model.safetensors", export.tensors, finite=_weights(export))
     if chat_template is not None:
-        write_atomic(folder / "chat_template.jinja", chat_template)
+        texts["chat_template.jinja"] = chat_template
+        copied = [name for name in copied if name != "chat_template.jinja"]
+    for name in copied:
+        building.copy(f"{part}/{name}", tokenizer / name)
+    for name, text in texts.items():
+        if name not in copied:
+            building.text(f"{part}/{name}", text)
+    return part
 
 
-def _rewrite(path: Path, change: Any) -> None:
-    write_atomic(path, json.dumps(change(json.loads(path.read_text(encoding="utf-8"))), indent=2, ensure_ascii=False))
+def _write_weights(building: Building, stem: str, export: Export, dtype: Dtype, max_shard_bytes: int) -> None:
+    shards = _shards(export.tensors, dtype, max_shard_bytes)
+    if len(shards) == 1:
+        building.tensors(f"{stem}.safetensors", export.tensors, dtype=dtype, finite=_weights(export))
+        return
+    places: dict[str, str] = {}
+    for number, names in enumerate(shards, start=1):
+        file = f"{stem}-{number:05d}-of-{len(shards):05d}.safetensors"
+        tensors = {name: export.tensors[name] for name in names}
+        building.tensors(file, tensors, dtype=dtype, finite=_weights(export))
+        places |= dict.fromkeys(names, file.rpartition("/")[2])
+    total = sum(num_bytes(tensor, dtype) for tensor in export.tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
+    building.text(f"{stem}.safetensors.index.json", json.dumps(index, indent=2))
+
+
+def _shards(tensors: Mapping[str, Any], dtype: str, most: int) -> list[list[str]]:
+    """Names of the tensors of each file, in the order given; at least one file."""
+    shards: list[list[str]] = [[]]
+    used = 0
+    for name, tensor in tensors.items():
+        size = num_bytes(tensor, dtype)
+        if shards[-1] and used + size > most:
+            shards.append([])
+            used = 0
+        shards[-1].append(name)
+        used += size
+    return shards
+
+
+def _weights(export: Export) -> set[str]:
+    return set(export.tensors) - export.buffers
+
+
+def _changed(text: str, change: Any) -> str:
+    return json.dumps(change(json.loads(text)), indent=2, ensure_ascii=False)

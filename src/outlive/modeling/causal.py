@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
+from outlive.checkpoint.export import Export
+from outlive.modeling.export import export
 from outlive.modeling.forward import Hidden, Tensors, causal_lm, head_of, hidden_states
 from outlive.modeling.loading import find_model, isolates, load_config, load_model
 from outlive.modeling.precision import compute_dtype
@@ -57,6 +60,10 @@ class CausalModel:
     def trained(self) -> dict[str, torch.nn.Parameter]:
         """The parameters that are trained, by name."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+    def export(self, state: Mapping[str, torch.Tensor] | None = None) -> Export:
+        """What is written of it as model/ or adapter/; `state` replaces tensors by parameter name (a snapshot)."""
+        return export(self.model, state)
 
 
 def load(name: str, *, precision: str = "auto", device: torch.device | str | None = None) -> CausalModel:

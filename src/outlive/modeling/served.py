@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from outlive.checkpoint.manifest import read_manifest
+from outlive.checkpoint.folder import best, broken_checkpoints, saved_checkpoints
+from outlive.checkpoint.manifest import NAME, read_manifest
 from outlive.modeling.loading import find_model, load_model, quiet_peft
 from outlive.run.errors import InputError
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
+
+Which = Literal["latest", "best"]
 
 
 @dataclass(frozen=True)
@@ -25,15 +28,24 @@ class Served:
     template: ChatTemplate | None
 
 
-def open_served(name: str, home: Path, *, dtype: torch.dtype | None = None, date: str | None = None) -> Served:
-    """Open what `name` names. dtype None: bf16, as servers do; an adapter stays in its own.
+def open_served(
+    name: str,
+    home: Path,
+    *,
+    dtype: torch.dtype | None = None,
+    date: str | None = None,
+    which: Which = "latest",
+    trust_remote_code: bool = False,
+) -> Served:
+    """Open what `name` names. dtype None: bf16, as servers do; an adapter stays in its own. `which`: of a run.
+    trust_remote_code: whether code that comes with the model may run.
 
     Raises InputError where an adapter's base is not the one that it was trained on.
     """
-    path = newest_checkpoint(Path(name))
+    path = newest_checkpoint(Path(name), which)
     adapter = path if path is not None and (path / "adapter_config.json").is_file() else None
     base, base_hash = _base_of(adapter) if adapter is not None else (str(path) if path else name, None)
-    place = find_model(base, home)
+    place = find_model(base, home, trust_remote_code)
     if base_hash is not None and place.content_hash() != base_hash:
         raise InputError(
             "the base model is not the one that this adapter was trained on: its content hash is another",
@@ -63,19 +75,43 @@ def _with_adapter(model: Any, adapter: Path) -> Any:
         raise InputError(what, where=str(adapter), fix="get the folder again from where it was trained") from error
 
 
-def newest_checkpoint(path: Path) -> Path | None:
-    """The folder with the weights in a run, a checkpoint, or a model or adapter folder; None where `path` is none."""
+def newest_checkpoint(path: Path, which: Which = "latest") -> Path | None:
+    """The folder with the weights in a run, a checkpoint, or a model or adapter folder; None where `path` is none.
+
+    Of a run it is the newest whole checkpoint that holds a model or an adapter, or of these the one whose validation
+    loss is lowest. Raises InputError where there is none.
+    """
+    is_run = (path / "checkpoints").is_dir() or (path / "run.yaml").is_file()
+    if which == "best" and not is_run:
+        raise InputError("only a run has a best checkpoint", where=str(path), fix="name a run's folder")
+    if is_run:
+        return _of_run(path, which)
     if not path.is_dir():
         return None
-    checkpoints = sorted((path / "checkpoints").glob("step-*"))
-    if ((path / "checkpoints").is_dir() or (path / "run.yaml").is_file()) and not checkpoints:
-        raise InputError("the run has no checkpoint", where=str(path), fix="train it to its end")
-    folder = checkpoints[-1] if checkpoints else path
     for part in ("model", "adapter"):
-        if (folder / part).is_dir():
-            read_manifest(folder)  # a checkpoint without one is not finished
-            return folder / part
-    return folder
+        if (path / part).is_dir():
+            read_manifest(path)  # a checkpoint without one is not finished
+            return path / part
+    if (path / NAME).is_file() and (path / "state").is_dir():
+        raise InputError("the checkpoint holds no model, only what a run goes on from", where=str(path))
+    return path
+
+
+def _of_run(run: Path, which: Which) -> Path:
+    saved = saved_checkpoints(run / "checkpoints")
+    candidates = [one for one in saved if one.served() is not None]
+    if not candidates:
+        what, fix = "the run has no checkpoint", "train it to its end"
+        if saved:
+            what, fix = "the run has no checkpoint with a model in it, only states to go on from", "resume the run"
+        for broken, reason in broken_checkpoints(run / "checkpoints"):
+            what += f"; {broken.name} is not whole: {reason}"
+        raise InputError(what, where=str(run), fix=fix)
+    chosen = candidates[-1] if which == "latest" else best(candidates)
+    if chosen is None:
+        what = "no checkpoint of the run has a validation loss"
+        raise InputError(what, where=str(run), fix="take the latest, or set data.validation and train anew")
+    return chosen.served() or chosen.path
 
 
 def _base_of(adapter: Path) -> tuple[str, str | None]:

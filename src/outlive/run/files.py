@@ -16,21 +16,41 @@ from typing import Literal
 import xxhash
 
 from outlive.run.errors import InputError, OutliveError, WorkError
+from outlive.run.sizes import size
 
 _BLOCK = 1 << 20
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
-def disk_error(error: OSError, path: Path | str, doing: str = "write") -> WorkError:
-    """The WorkError for a failed file operation: what the disk said, the path, and the usual fix."""
+def disk_error(
+    error: OSError, path: Path | str, doing: str = "write", needed: int | None = None, written: int = 0
+) -> WorkError:
+    """The WorkError for a failed file operation: what the disk said, the path, and the usual fix.
+
+    Where the disk is full and the size in bytes that was `needed` is known, the message names it and what was free:
+    what is free now, and what was `written` of it, which will be removed.
+    """
     reason = error.strerror or str(error)
     fix = "check that the path is right"
     if error.errno in _FULL:
         fix = "free some space, or use another disk"
+        if needed is not None:
+            reason += f": {size(needed)} are needed, {size(free_space(Path(path)) + written)} are free"
     elif error.errno in _DENIED:
         fix = "make the folder writable, or use another"
+    elif error.errno == errno.ENOENT and doing == "write":
+        fix = "a folder on this path was removed or moved meanwhile: put it back, and leave it alone"
     return WorkError(f"could not {doing}: {reason}", where=str(path), fix=fix)
+
+
+def free_space(path: Path) -> int:
+    """Bytes that this user may still write on the disk of `path`, which need not exist. 0 where it can't be told."""
+    path = Path(path).absolute()
+    for place in (path, *path.parents):
+        with contextlib.suppress(OSError):
+            return shutil.disk_usage(place).free
+    return 0
 
 
 def writable(text: str) -> str:
@@ -46,12 +66,12 @@ def write_atomic(path: Path, data: bytes | str) -> None:
     """
     path = Path(path)
     content = writable(data).encode() if isinstance(data, str) else data
-    temporary = _sibling(path)
+    temporary = sibling(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_synced(temporary, content)
         os.replace(temporary, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise disk_error(error, path) from error
     finally:
@@ -71,7 +91,7 @@ def building_folder(final: Path, if_exists: Literal["refuse", "keep"] = "refuse"
     final = Path(final)
     if if_exists == "refuse" and os.path.lexists(final):
         raise _exists(final)
-    building = _sibling(final)
+    building = sibling(final)
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         building.mkdir()
@@ -89,6 +109,51 @@ def building_folder(final: Path, if_exists: Literal["refuse", "keep"] = "refuse"
         raise
     finally:
         shutil.rmtree(building, ignore_errors=True)
+
+
+class HashedFile:
+    """A file that is being written: its size so far and the xxh3-128 of its bytes, which `write` alone has read."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.size = 0
+        self._descriptor, self._digest = descriptor, xxhash.xxh3_128()
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data` (a memoryview of bytes)."""
+        view = memoryview(data)
+        for start in range(0, len(view), _BLOCK):  # hashed block by block, while the block is in the cache
+            block = view[start : start + _BLOCK]
+            self._digest.update(block)
+            while block:
+                written = os.write(self._descriptor, block)
+                self.size += written
+                block = block[written:]
+
+    @property
+    def hexdigest(self) -> str:
+        """The xxh3-128 of what was written, as 32 hex digits."""
+        return self._digest.hexdigest()
+
+
+@contextmanager
+def hashed_file(path: Path, needed: int | None = None) -> Iterator[HashedFile]:
+    """A new file under `path`, hashed while it is written and fsynced at the end.
+
+    `needed`: its size in bytes, where it is known before, for the message of a full disk. Raises WorkError where the
+    disk refuses; the file's folder is not fsynced, and what was written of it stays.
+    """
+    written = 0
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        file = HashedFile(descriptor)
+        try:
+            yield file
+            os.fsync(descriptor)
+        finally:
+            written = file.size
+            os.close(descriptor)
+    except OSError as error:
+        raise disk_error(error, path, needed=needed, written=written) from error
 
 
 def hash_file(path: Path) -> str:
@@ -116,7 +181,8 @@ def hash_json(value: object) -> str:
     return hash_bytes(text.encode())
 
 
-def _sibling(path: Path) -> Path:
+def sibling(path: Path) -> Path:
+    """A new name beside `path`, for what is not finished: a dot in front, random digits and .tmp behind."""
     # The leading dot keeps half-made things out of listings and globs; the random part keeps builders apart.
     return path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
 
@@ -134,7 +200,7 @@ def _place(building: Path, final: Path, if_exists: Literal["refuse", "keep"]) ->
         if if_exists == "keep" and final.is_dir():
             return
         raise _exists(final) from error
-    _sync_folder(final.parent)
+    sync_folder(final.parent)
 
 
 def _write_synced(path: Path, content: bytes) -> None:
@@ -152,10 +218,11 @@ def _sync_tree(root: Path) -> None:
             path = os.path.join(folder, name)
             if not os.path.islink(path):
                 _sync(path)
-        _sync_folder(Path(folder))
+        sync_folder(Path(folder))
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring a folder's own entries to the disk: names made, renamed or removed in it."""
     if os.name == "posix":  # elsewhere a folder can't be opened, and the rename itself is durable enough
         _sync(str(folder))
 
