@@ -84,3 +84,15 @@ def test_the_bar_on_a_terminal_shows_the_values() -> None:
 )
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_step_that_changed_no_weights_is_always_told(terminal: bool) -> None:
+    console = Console(file=io.StringIO(), width=200, force_terminal=terminal)
+    with Progress(console, 1000) as progress:
+        for step in range(1, 8):
+            skipped = "the gradient is nan" if step in (3, 4) else None
+            progress.on_record(Record("train", step, loss=1.0, skipped=skipped))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert text.count("changed no weights: the gradient is nan") == 2

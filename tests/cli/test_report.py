@@ -141,6 +141,23 @@ def test_a_later_attempt_replaces_what_it_did_again() -> None:
     assert summarise(kept).attempts == 2
 
 
+def test_skipped_steps_and_attempts_are_marked(tmp_path: Path) -> None:
+    """Also where a skipped step has no loss, or a finite one, and where points are joined."""
+    records = [train(step, 1.0, attempt=1 + (step > 900), epoch=0) for step in range(1, 1800)]
+    records[9] = train(10, 1.0, grad_norm=math.nan, skipped="the gradient is <nan>")
+    records[-1] = train(1799, None, attempt=2, skipped="the loss is inf")
+    page = check(report_page(run_folder(tmp_path / "run", records)))
+    assert "2 steps changed no weights: steps 10, 1799 (the gradient is &lt;nan&gt;; the loss is inf)" in page
+    assert "Steps that changed no weights (2)" in page
+    assert page.count(">attempt 2</text>") == 1
+    assert "2 attempts" in page
+    loss = page.split("<svg", 2)[1]
+    assert loss.count('class="bad"') == 2
+    assert summarise(records).to_json()["skipped_steps"] == [10, 1799]
+    only = [train(1, None, skipped="the loss is nan", lr=None)]
+    check(report_page(run_folder(tmp_path / "only", only)))
+
+
 def test_the_verb_writes_the_page_and_prints_the_figures(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", FALLING)
     done = CliRunner().invoke(outlive_main.app, ["report", str(folder)])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from outlive.run import metrics
 from outlive.run.errors import InputError, WorkError
-from outlive.run.metrics import Metrics, Record, Writer, read, to_line
+from outlive.run.metrics import Metrics, Record, Writer, read, read_superseded, supersede, to_line
 
 FLOATS = st.none() | st.floats()
 RECORDS = st.builds(
@@ -26,6 +28,7 @@ RECORDS = st.builds(
     lr=FLOATS,
     time=st.floats(0, 1e10),
     name=st.none() | st.text(),
+    skipped=st.none() | st.text(),
 )
 
 
@@ -106,12 +109,107 @@ def test_missing_and_empty_files(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_a_work_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full:
-        def write(self, data: bytes) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device")
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    writer = Writer(tmp_path / "metrics.jsonl")
-    writer.close()
-    monkeypatch.setattr(writer, "file", Full())
-    with pytest.raises(WorkError, match="free some space"):
-        writer.write(Record(kind="train", step=1))
+    with Writer(tmp_path / "metrics.jsonl") as writer:
+        monkeypatch.setattr(os, "fsync", lambda descriptor: full(descriptor, b""))
+        with pytest.raises(WorkError, match="could not write"):
+            writer.sync()
+        for write in (full, lambda descriptor, data: len(data) - 1):
+            monkeypatch.setattr(os, "write", write)
+            with pytest.raises(WorkError, match="free some space"):
+                writer.write(Record(kind="train", step=1))
+
+
+def test_texts_and_skipped_steps_survive(tmp_path: Path) -> None:
+    record = Record("train", 3, loss=math.nan, skipped='the gradient is nan: "a\nb" – ü', name="half \ud83d")
+    with Writer(tmp_path / "metrics.jsonl") as writer:
+        writer.write(record)
+        writer.sync()
+    assert repr(read(tmp_path / "metrics.jsonl").records) == repr([record])
+    with pytest.raises(ValueError, match="skipped is 3, not a text"):
+        metrics.from_values({"kind": "train", "step": 1, "skipped": 3})
+
+
+def _write(path: Path, records: list[Record]) -> None:
+    with Writer(path) as writer:
+        for record in records:
+            writer.write(record)
+
+
+def test_a_resume_leaves_one_clean_curve_and_loses_no_record(tmp_path: Path) -> None:
+    """Also with keys of later versions, lines that a crash cut, and one resume after another."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"kind": "validation", "step": 0, "time": 0.0, "new": 3}\n')
+    _write(path, [Record("train", step, loss=math.nan if step == 5 else 1.0) for step in range(1, 8)])
+    _write(path, [Record("validation", 4, loss=2.0)])
+    with path.open("a") as file:
+        file.write('{"kind": "train", "st')
+    before = path.read_text().splitlines()
+    assert supersede(path, 4) == 3
+    assert path.read_text().splitlines() == [*before[:5], before[8]]
+    assert (tmp_path / "superseded.jsonl").read_text().splitlines() == before[5:8]
+    assert supersede(path, 4) == 0
+    _write(path, [Record("train", step, attempt=2) for step in (5, 6)])
+    with (tmp_path / "superseded.jsonl").open("a") as file:
+        file.write('{"cut')
+    assert supersede(path, 3) == 4
+    assert [(record.kind, record.step) for record in read(path).records] == [
+        ("validation", 0),
+        *(("train", step) for step in (1, 2, 3)),
+    ]
+    assert sorted(record.step for record in read_superseded(path)) == [4, 4, 5, 5, 6, 6, 7]
+    assert supersede(tmp_path / "none.jsonl", 0) == 0
+    assert read_superseded(tmp_path / "x" / "none.jsonl") == []
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+class Killer:
+    """Lets `number` file operations pass, does a part of the next, and then none: what a dead process does."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, number: int) -> None:
+        self.left, self.number = number, number
+        self.seen: list[str] = []
+        for name in ("open", "write", "ftruncate", "fsync", "replace", "unlink"):
+            patch.setattr(os, name, self.counted(name, getattr(os, name)))
+
+    def counted(self, name: str, real: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.left -= 1
+            self.seen.append(name)
+            if self.left < 0:
+                if self.left == -1 and name == "write":
+                    real(arguments[0], arguments[1][: len(arguments[1]) // 2])
+                raise Killed(name)
+            return real(*arguments, **named)
+
+        return call
+
+
+def test_a_kill_at_any_file_operation_of_a_resume_loses_nothing(tmp_path: Path) -> None:
+    records = [Record("train", step, loss=float(step), time=float(step)) for step in range(1, 10)]
+    for number in range(100):
+        path = tmp_path / str(number) / "metrics.jsonl"
+        _write(path, records)
+        path.with_name("superseded.jsonl").write_text('{"kind": "train", "step": 7, "time": 0.5}\n{"cut')
+        with pytest.MonkeyPatch.context() as patch:
+            killer = Killer(patch, number)
+            try:
+                supersede(path, 6)
+                done = True
+            except Killed:
+                done = False
+        found = read(path).records
+        assert found in (records, records[:6])
+        supersede(path, 6)
+        assert read(path) == Metrics(records[:6])
+        assert read_superseded(path) == [Record("train", 7, time=0.5), *records[6:]]
+        assert sorted(file.name for file in path.parent.iterdir()) == ["metrics.jsonl", "superseded.jsonl"]
+        if done:
+            break
+    assert {"open", "write", "ftruncate", "fsync", "replace"} <= set(killer.seen)
+    assert number == len(killer.seen) > 8

@@ -46,6 +46,10 @@ class Mixture:
     stores: Sequence[Store]
     weights: Sequence[float]
 
+    def weighted(self) -> list[tuple[Store, float]]:
+        """Each store with its weight."""
+        return list(zip(self.stores, self.weights, strict=True))
+
 
 @dataclass(frozen=True)
 class Layout:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from outlive.data.bad_rows import bad_rows_error, nothing_left_error
+from outlive.data.building import damage, is_there, only_builder, remove_damaged
 from outlive.data.ledger import Ledger
 from outlive.data.pipeline import RowResult, read_samples
 from outlive.data.plan import Layout, Mixture, Plan, make_plan
@@ -20,6 +23,7 @@ from outlive.run.config import Data, Source
 from outlive.run.errors import InputError
 from outlive.run.files import building_folder, hash_file, hash_json, writable
 from outlive.run.home import outlive_home
+from outlive.run.notes import to_stderr
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
 
@@ -59,14 +63,15 @@ class Preparer:
     policy: Policy
     columns: Mapping[str, Column]
     home: Path
+    say: Callable[[str], None] = to_stderr
 
-    def key(self, source: Source, path: Path, share: float, side: str) -> str:
-        """The store's name: a hash of all that its content depends on."""
+    def key(self, source: Source, path: Path, share: float, side: str, bytes_hash: str | None = None) -> str:
+        """The store's name: a hash of all that its content depends on. `bytes_hash`: of the file, where it is known."""
         template = self.template
         return hash_json(
             {
                 "store_version": VERSION,
-                "bytes": hash_file(path),
+                "bytes": bytes_hash if bytes_hash is not None else hash_file(path),
                 "format": source.format,
                 "limit": source.limit,
                 "template": template.hash if template else None,
@@ -84,22 +89,40 @@ class Preparer:
         """The stores of one source by side, found or built, and its ledger."""
         path = local_path(source)
         sides = SIDES if share else SIDES[:1]
-        folders = {side: self.home / "stores" / self.key(source, path, share, side) for side in sides}
-        if not all((folder / "manifest.json").exists() for folder in folders.values()):
-            try:
-                self._build(source, path, share, folders, with_weight=False)
-            except _RealWeights:
-                self._build(source, path, share, folders, with_weight=True)
+        before = hash_file(path)
+        folders = {side: self.home / "stores" / self.key(source, path, share, side, before) for side in sides}
+        if not _are_whole(folders.values()):
+            with only_builder(list(folders.values()), self.say):
+                if not _are_whole(folders.values()):  # else another has built them meanwhile
+                    self._build_again(source, path, share, folders, before)
         stores = {side: Store(folder) for side, folder in folders.items()}
         ledger = Ledger.from_json(stores["train"].manifest["ledger"])
         ledger.source = str(path)  # the store may be made from the same bytes in another place
         return stores, ledger
 
-    def _build(self, source: Source, path: Path, share: float, folders: Mapping[str, Path], with_weight: bool) -> None:
+    def _build_again(self, source: Source, path: Path, share: float, folders: Mapping[str, Path], before: str) -> None:
+        for folder in folders.values():
+            if os.path.lexists(folder) and (problem := damage(folder)):
+                self.say(f"{problem.what} ({problem.where}): the store is built again from {path}")
+                remove_damaged(folder)
+        try:
+            self._build(source, path, share, folders, before, with_weight=False)
+        except _RealWeights:
+            self._build(source, path, share, folders, before, with_weight=True)
+
+    def _build(
+        self,
+        source: Source,
+        path: Path,
+        share: float,
+        folders: Mapping[str, Path],
+        before: str,
+        with_weight: bool,
+    ) -> None:
         maker = SampleMaker(self.tokenizer, self.template, self.policy)
         ledger = Ledger(str(path), format=source.format or "", format_reason="named by the run file")
         read = ReadCounts()
-        before = hash_file(path)
+        unchanged = path.stat()
         with ExitStack() as stack:
             building = {
                 side: stack.enter_context(building_folder(folder, if_exists="keep")) for side, folder in folders.items()
@@ -110,7 +133,7 @@ class Preparer:
                     side = _side(result.content_hash, share)
                     ledger.validation_rows += side == "validation"
                     _write(writers[side], result, writable(path.name))
-            if source.limit is None and read.hash != before:
+            if read.hash != before if source.limit is None else _changed(path, unchanged, before):
                 raise InputError("the data file changed while it was read", where=str(path), fix="run again")
             for side, writer in writers.items():
                 writer.close({"side": side, "source": str(path), "ledger": ledger.to_json(), **self._about(before)})
@@ -129,14 +152,19 @@ class Preparer:
 
 
 def prepare(
-    data: Data, tokenizer: Tokenizer, template: ChatTemplate | None, columns: Mapping[str, Column] | None = None
+    data: Data,
+    tokenizer: Tokenizer,
+    template: ChatTemplate | None,
+    columns: Mapping[str, Column] | None = None,
+    say: Callable[[str], None] = to_stderr,
 ) -> Prepared:
     """Rows → stores. Raises InputError for bad rows under `bad_rows: refuse`, for no rows, for sources that overlap.
 
-    `columns` are those that the method declares; rows carry them as numbers.
+    `columns` are those that the method declares; rows carry them as numbers. `say` takes notes: that another process
+    builds the same store and is waited for, that a damaged store is built again.
     """
     policy = Policy(data.loss_on, data.turn_end, data.overlong, data.sequence_length, data.system)
-    preparer = Preparer(tokenizer, template, policy, columns or {}, outlive_home())
+    preparer = Preparer(tokenizer, template, policy, columns or {}, outlive_home(), say)
     share = data.validation if isinstance(data.validation, float) else 0.0
     train, validation, ledgers = [], [], []
     for source in data.train:
@@ -150,8 +178,7 @@ def prepare(
         ledgers.append(ledger)
     _refuse_bad_rows(ledgers, data.bad_rows)
     if not any(len(store) for store in train):
-        lines = "\n".join(line for ledger in ledgers for line in ledger.lines())
-        raise InputError(f"no row is left to train on\n{lines}", fix="see the reasons above")
+        raise nothing_left_error(ledgers)
     if isinstance(data.validation, list) and data.validation_overlap == "refuse":
         _refuse_overlap(train, validation)
     validation = [store for store in validation if len(store)]
@@ -168,15 +195,30 @@ def chat_template(data: Data, tokenizer: Tokenizer) -> ChatTemplate | None:
         try:
             source = Path(data.chat_template).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"the chat template cannot be read: {error}", where=data.chat_template) from None
+            fix = "name a Jinja file in UTF-8; its path is relative to the current directory"
+            raise InputError(f"the chat template cannot be read: {error}", where=data.chat_template, fix=fix) from None
     elif tokenizer.chat_template is None:
         return None
-    return ChatTemplate.of(tokenizer, source, date=data.date)
+    return ChatTemplate.of(tokenizer, source, date=data.date, name=data.chat_template)
 
 
 def validation_plan(mixture: Mixture, layout: Layout) -> Plan:
     """The plan of the validation rows: always the same, whatever the run's seed."""
     return make_plan(mixture, layout, seed=0, epoch=0)
+
+
+def _are_whole(folders: Iterable[Path]) -> bool:
+    return all(is_there(folder) and damage(folder) is None for folder in folders)
+
+
+def _changed(path: Path, before: os.stat_result, bytes_hash: str) -> bool:
+    """Whether a file is another than when it was looked at: also where only its first rows were read since then."""
+    try:
+        after = path.stat()
+    except OSError:
+        return True
+    same = (before.st_size, before.st_mtime_ns, before.st_ino) == (after.st_size, after.st_mtime_ns, after.st_ino)
+    return not same or hash_file(path) != bytes_hash
 
 
 class _RealWeights(Exception):
@@ -212,14 +254,8 @@ def local_path(source: Source) -> Path:
 
 def _refuse_bad_rows(ledgers: Sequence[Ledger], bad_rows: str) -> None:
     bad = [ledger for ledger in ledgers if ledger.bad]
-    if not bad or bad_rows == "drop":
-        return
-    lines = []
-    for ledger in bad:
-        reasons = ", ".join(f"{reason}: {number}" for reason, number in ledger.refused.most_common())
-        lines.append(f"{ledger.source}: {ledger.bad} of {ledger.rows} rows cannot be trained on ({reasons})")
-        lines += [f"  {ledger.source}:{row['line']}: {row['reason']}: {row['detail']}" for row in ledger.examples]
-    raise InputError("\n".join(lines), fix="mend the rows, or set data.bad_rows=drop to leave them out, counted")
+    if bad and bad_rows == "refuse":
+        raise bad_rows_error(bad)
 
 
 def _refuse_overlap(train: Sequence[Store], validation: Sequence[Store]) -> None:

@@ -21,7 +21,7 @@ from outlive.data.samples import Sample
 from outlive.run.errors import InputError
 from outlive.run.files import hash_file, write_atomic
 
-VERSION = 1
+VERSION = 2  # 2: the manifest has the files' sizes
 MANIFEST = "manifest.json"
 IGNORED = -100
 BATCH_TOKENS = 2**22  # tokens of a record batch: far below the 2^31 that list offsets allow
@@ -120,10 +120,13 @@ class StoreWriter:
             self._file.close()
 
     def close(self, about: Mapping[str, Any]) -> None:
-        """Write what is left and the manifest: counts, a hash per file, and `about` (settings, hashes, ledger)."""
+        """Write what is left, and the manifest: counts, size and hash of each file, `about` (settings, ledger …)."""
         self._flush()
         self._close_file()
-        files = {path.name: hash_file(path) for path in sorted(self.folder.glob("data-*.arrow"))}
+        files = {
+            path.name: {"size": path.stat().st_size, "xxh3_128": hash_file(path)}
+            for path in sorted(self.folder.glob("data-*.arrow"))
+        }
         manifest = {
             "store_version": VERSION,
             "num_samples": self.num_samples,
@@ -152,9 +155,14 @@ class Store:
             raise InputError(
                 f"the store has version {self.manifest.get('store_version')}; this version of outlive reads {VERSION}",
                 where=str(folder),
-                fix="run `outlive prepare` again",
+                fix="nothing has to be mended: `outlive prepare` and `outlive train` build a new store from the rows, "
+                "beside this one, which can be deleted",
             )
-        self.columns = {name: Column(**about) for name, about in self.manifest["columns"].items()}
+        try:
+            self._check_sizes()
+            self.columns = {name: Column(**about) for name, about in self.manifest["columns"].items()}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise _damaged(folder / MANIFEST, f"{type(error).__name__}: {error}") from None
         self._batches = [batch for name in self.manifest["files"] for batch in _read_batches(folder / name)]
         self._first = np.cumsum([0] + [batch.num_rows for batch in self._batches])
         offsets = [np.asarray(batch.column("input_ids").offsets) for batch in self._batches]
@@ -164,10 +172,19 @@ class Store:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def _check_sizes(self) -> None:
+        for name, expected in self.manifest["files"].items():
+            try:
+                size = (self.folder / name).stat().st_size
+            except OSError as error:
+                raise _damaged(self.folder / name, error.strerror) from None
+            if size != expected["size"]:
+                raise _damaged(self.folder / name, f"it has {size} bytes, and was written with {expected['size']}")
+
     def verify(self) -> None:
         """Compare every file with its hash in the manifest. Raises InputError where one differs."""
         for name, expected in self.manifest["files"].items():
-            if hash_file(self.folder / name) != expected:
+            if hash_file(self.folder / name) != expected["xxh3_128"]:
                 raise _damaged(self.folder / name, "its hash is another")
 
     def value(self, index: int, column: str) -> Any:

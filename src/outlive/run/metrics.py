@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from outlive.run import lines
 from outlive.run.errors import InputError
-from outlive.run.files import disk_error
+from outlive.run.files import disk_error, write_atomic
 
 Kind = Literal["train", "validation", "eval", "rollout"]
 KINDS = ("train", "validation", "eval", "rollout")
@@ -54,60 +53,48 @@ class Record:
     """Time of this step or validation."""
     name: str | None = None
     """Which validation set or task, where there are several."""
+    skipped: str | None = None
+    """Why this step changed no weights, as "the gradient is nan"; None for a step that did."""
 
 
 _FIELDS = {entry.name for entry in dataclasses.fields(Record)}
-_TEXTS = {"kind", "name"}
+_TEXTS = {"kind", "name", "skipped"}
+SUPERSEDED = "superseded.jsonl"
 
 
 def to_line(record: Record) -> str:
     """A record as one line of JSON. NaN and infinities, which JSON lacks, become null and are named in `nonfinite`."""
-    values = {key: value for key, value in dataclasses.asdict(record).items() if value is not None}
-    nonfinite = {
-        key: str(value) for key, value in values.items() if isinstance(value, float) and not math.isfinite(value)
-    }
-    values.update(dict.fromkeys(nonfinite))
-    if nonfinite:
-        values["nonfinite"] = nonfinite
-    return json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n"
+    return lines.to_line({key: value for key, value in dataclasses.asdict(record).items() if value is not None})
 
 
 def from_values(values: dict[str, Any]) -> Record:
     """The record of a line's values, without keys that this version does not know. ValueError if it is none."""
     if values.get("kind") not in KINDS or type(values.get("step")) is not int:
         raise ValueError("a record has a kind and a step")
-    named = values.get("nonfinite", {})
-    nonfinite = {key: float(str(value)) for key, value in named.items()} if isinstance(named, dict) else {}
-    known = {key: value for key, value in {**values, **nonfinite}.items() if key in _FIELDS}
+    known = {key: value for key, value in {**values, **lines.nonfinite_of(values)}.items() if key in _FIELDS}
     for key, value in known.items():
-        if key not in _TEXTS and value is not None and type(value) not in (int, float):
-            raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a number")
+        if value is not None and type(value) not in ((str,) if key in _TEXTS else (int, float)):
+            raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a {'text' if key in _TEXTS else 'number'}")
     return Record(**known)
 
 
 class Writer:
-    """Appends records to a metrics file; each is in the file when `write` returns.
+    """Appends records to a metrics file; each is in the file when `write` returns, on the disk after `sync`.
 
     A last line that a crash cut is taken off first: it was never a whole record. WorkError when the disk refuses.
     """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.file = open(self.path, "ab", buffering=0)  # noqa: SIM115  (closed by close)
-            _end_last_line(self.path)
-        except OSError as error:
-            raise disk_error(error, self.path) from error
+        self.file = lines.Appender(self.path, from_values)
 
     def write(self, record: Record) -> None:
         """Append one record, as one write, so that lines of two processes never mix."""
-        line = to_line(record).encode()
-        try:
-            if self.file.write(line) != len(line):
-                raise OSError(28, os.strerror(28))  # the disk took a part of it: it is full
-        except OSError as error:
-            raise disk_error(error, self.path) from error
+        self.file.write(to_line(record).encode())
+
+    def sync(self) -> None:
+        """Wait until all records are on the disk: a checkpoint must not know of steps that the metrics lost."""
+        self.file.sync()
 
     def close(self) -> None:
         """Close the file."""
@@ -132,52 +119,46 @@ class Metrics:
 
 def read(path: Path | str) -> Metrics:
     """All records of a metrics file. A cut last line is left out and named; InputError for any other bad line."""
+    found = _lines(Path(path))
+    cut = next((line.number for line in found if line.value is None), None)
+    return Metrics([line.value for line in found if line.value is not None], cut)
+
+
+def supersede(path: Path | str, step: int) -> int:
+    """Before a run goes on at `step`: move the records of later steps to superseded.jsonl beside `path`; how many.
+
+    So metrics.jsonl stays one curve. The moved records are on the disk before the file without them takes the other's
+    place: after a kill between the two a second call moves them again, and `read_superseded` shows them once.
+    InputError for a bad line, WorkError when the disk refuses. The caller holds the run's claim.
+    """
+    path = Path(path)
+    if not path.exists():
+        return 0
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of a call that was killed
+        leftover.unlink(missing_ok=True)
+    whole = [line for line in _lines(path) if line.value is not None]
+    moved = [line.raw for line in whole if line.value.step > step]
+    if moved:
+        with lines.Appender(path.with_name(SUPERSEDED), from_values) as file:
+            file.write(b"".join(raw + b"\n" for raw in moved))
+            file.sync()
+        write_atomic(path, b"".join(line.raw + b"\n" for line in whole if line.value.step <= step))
+    return len(moved)
+
+
+def read_superseded(path: Path | str) -> list[Record]:
+    """The records that resumes took out of `path` (a metrics file), in the order of their moves, each once."""
+    path = Path(path).with_name(SUPERSEDED)
+    if not path.exists():
+        return []
+    once = {line.raw: line.value for line in _lines(path) if line.value is not None}
+    return list(once.values())
+
+
+def _lines(path: Path) -> list[lines.Line]:
     try:
-        data = Path(path).read_bytes()
+        return list(lines.read_lines(path, from_values))
     except FileNotFoundError as error:
         raise InputError("there are no metrics", where=str(path), fix="name a run folder that has trained") from error
     except OSError as error:
         raise disk_error(error, path, "read the metrics") from error
-    records: list[Record] = []
-    lines = data.split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        is_last = number == len(lines)
-        if not line and is_last:
-            break
-        try:
-            records.append(from_values(_object(line)))
-        except ValueError as error:
-            if is_last:
-                return Metrics(records, cut=number)
-            raise InputError(f"this is no record: {error}", where=f"{path}:{number}", fix="remove the line") from error
-    return Metrics(records)
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
-    if not isinstance(value, dict):
-        raise ValueError("a record is a JSON object")
-    return value
-
-
-def _end_last_line(path: Path) -> None:
-    with open(path, "rb+") as file:
-        size = file.seek(0, os.SEEK_END)
-        if size == 0:
-            return
-        tail_at = max(0, size - (1 << 16))
-        file.seek(tail_at)
-        tail = file.read()
-        last = tail[tail.rfind(b"\n") + 1 :]
-        if not last:
-            return
-        try:
-            from_values(_object(last))
-        except ValueError:
-            file.truncate(size - len(last))
-        else:
-            file.seek(0, os.SEEK_END)
-            file.write(b"\n")

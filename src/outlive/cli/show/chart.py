@@ -57,7 +57,7 @@ document.querySelectorAll('svg[data-chart]').forEach(svg => {
 class Series(NamedTuple):
     """One line: x ascending, y of the same length, where NaN is a gap. `colour`: 'one' or 'two'.
 
-    `bad`: the x of values that are not finite, each of which is shown, also where points were joined.
+    `bad`: the x of values that are not finite, or of steps that went wrong, each shown, also where points were joined.
     """
 
     name: str
@@ -215,10 +215,11 @@ def _points(frame: Frame, line: Series) -> list[str]:
 
 
 def _gaps(frame: Frame, line: Series) -> Iterator[str]:
-    """A red stroke on the axis wherever a value is not finite."""
+    """A red stroke on the axis wherever a value is bad."""
     floor = frame.height - BOTTOM
-    for x in line.bad:
-        yield f'<line class="bad" x1="{frame.x(x)}" x2="{frame.x(x)}" y1="{floor - 8}" y2="{floor}"/>'
+    for step in line.bad:
+        x = frame.x(min(max(step, frame.low), frame.high))
+        yield f'<line class="bad" x1="{x}" x2="{x}" y1="{floor - 8}" y2="{floor}"/>'
 
 
 def _keys(series: Sequence[Series]) -> str:

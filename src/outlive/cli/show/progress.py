@@ -19,7 +19,7 @@ class Progress:
     """Shows records as they come. Use as a context manager, so that the live bar is taken away at the end.
 
     On a terminal: one live line. Elsewhere: the first step, the last, about NUM_LINES between them, and every
-    validation. Values may be missing, NaN or infinite.
+    validation. Steps that changed no weights are always told. Values may be missing, NaN or infinite.
     """
 
     def __init__(self, console: Console, num_steps: int) -> None:
@@ -52,7 +52,7 @@ class Progress:
         if self._bar is not None:
             values = f"loss {number(record.loss)}  {speed(record)}  ETA {self._eta(record.step)}"
             self._bar.update(self._task, completed=record.step, values=values)
-        elif self._is_due(record.step):
+        if record.skipped or (self._bar is None and self._is_due(record.step)):
             self.console.print(self._step_line(record), soft_wrap=True)
 
     def _is_due(self, step: int) -> bool:
@@ -66,9 +66,11 @@ class Progress:
         done = f"step {record.step:>{len(str(self.num_steps))}}/{self.num_steps}"
         parts = [done, f"loss {number(record.loss)}", f"lr {number(record.lr, '.2e')}"]
         parts += [f"grad {number(record.grad_norm, '.3g')}", speed(record)]
-        if record.step < self.num_steps:
+        if record.skipped:
+            parts.append(f"changed no weights: {record.skipped}")
+        elif record.step < self.num_steps:
             parts.append(f"ETA {self._eta(record.step)}")
-        return Text("  ".join(parts), "" if _finite(record.loss) else "bold red")
+        return Text("  ".join(parts), "" if _finite(record.loss) and not record.skipped else "bold red")
 
     def _eta(self, step: int) -> str:
         if not self._timed:

@@ -41,7 +41,8 @@ def report_page(run_folder: Path) -> str:
     name = run_folder.resolve().name
     body = [f"<h1>{text(name)}</h1><p>{text(summary.verdict())}</p>"]
     body += [f'<p class="warn">{text(warning)}</p>' for warning in summary.warnings()]
-    body += [_tiles(summary), _charts(records), _validations(records), _data(data), _settings(folder.run_yaml)]
+    body += [_tiles(summary), _charts(records), _skipped(records), _validations(records)]
+    body += [_data(data), _settings(folder.run_yaml)]
     body += [_versions(lock), _footer(records)]
     return page(f"{name} · report", "".join(body), STYLE + chart.STYLE, chart.SCRIPT)
 
@@ -74,7 +75,9 @@ def _tiles(summary: Summary) -> str:
         best = f"validation loss, best {held.best:.3f} at step {held.best_step}"
         tiles.append((f"{held.first:.3f} → {held.last:.3f}" if held.count > 1 else f"{held.last:.3f}", best))
     steps = f"{summary.steps:,}" + (f" of {summary.planned_steps:,}" if summary.planned_steps else "")
-    tiles.append((steps, "steps" + (f" in {counted(summary.epochs, 'epoch')}" if summary.epochs else "")))
+    over = [counted(summary.epochs, "epoch")] if summary.epochs else []
+    over += [counted(summary.attempts, "attempt")] if summary.attempts > 1 else []
+    tiles.append((steps, "steps" + (f" in {' and '.join(over)}" if over else "")))
     tiles.append((_count(summary.tokens), f"tokens, {_count(summary.target_tokens)} of them targets"))
     tiles.append((duration(summary.train_seconds), "of training steps"))
     if summary.tokens_per_second is not None:
@@ -113,6 +116,7 @@ def _charts(records: Sequence[Record]) -> str:
 def _loss_series(records: Sequence[Record]) -> Iterator[Series]:
     steps = [record for record in records if record.kind == "train"]
     raw = _series(steps, "loss")
+    raw = raw._replace(bad=tuple(sorted({*raw.bad, *(record.step for record in steps if record.skipped)})))
     window = len(raw.y) // 40 if len(raw.y) == len(steps) else 0  # points that are means already need no more
     if window > 2:
         window += 1 - window % 2
@@ -138,15 +142,29 @@ def _rules(steps: Sequence[Record]) -> list[Rule]:
     rules = []
     for before, after in pairwise(steps):
         if after.attempt != before.attempt:
-            rules.append(Rule(after.step, "resumed"))
+            rules.append(Rule(after.step, f"attempt {after.attempt}"))
         elif before.epoch is not None and after.epoch is not None and after.epoch != before.epoch:
             rules.append(Rule(after.step, f"epoch {after.epoch + 1}"))
-    return rules if len(rules) <= MAX_EPOCH_LINES else [rule for rule in rules if rule.name == "resumed"]
+    return rules if len(rules) <= MAX_EPOCH_LINES else [rule for rule in rules if rule.name.startswith("attempt")]
 
 
 def _joined_note(num_steps: int, how: str) -> str:
     size = -(-num_steps // chart.MAX_POINTS)
     return f"each point: the {how} of {size} steps" if size > 1 else ""
+
+
+def _skipped(records: Sequence[Record]) -> str:
+    skipped = [record for record in records if record.kind == "train" and record.skipped]
+    if not skipped:
+        return ""
+    rows = "".join(
+        f"<tr><td>{r.step:,}</td><td>{r.attempt}</td><td class='number'>{_shown(r.loss)}</td>"
+        f"<td class='number'>{_shown(r.grad_norm)}</td><td>{text(r.skipped or '')}</td></tr>"
+        for r in skipped
+    )
+    head = "<tr><th>step</th><th>attempt</th><th>loss</th><th>gradient norm</th><th>why</th></tr>"
+    title = f"Steps that changed no weights ({len(skipped)})"
+    return f"<details><summary>{title}</summary><table>{head}{rows}</table></details>"
 
 
 def _validations(records: Sequence[Record]) -> str:

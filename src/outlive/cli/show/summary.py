@@ -41,6 +41,10 @@ class Summary:
     loss: Losses | None
     validation: Losses | None
     nonfinite_steps: list[int]
+    skipped_steps: list[int]
+    """Steps that changed no weights."""
+    skipped_why: list[str]
+    """Their reasons, each once."""
     start: float | None
     """Mean loss of the first steps (a tenth of all, ten at most)."""
     end: float | None
@@ -74,6 +78,10 @@ class Summary:
         found = []
         if self.nonfinite_steps:
             found.append(f"the loss was not finite at {_steps_named(self.nonfinite_steps)}")
+        if self.skipped_steps:
+            why = "; ".join(self.skipped_why)
+            number = len(self.skipped_steps)
+            found.append(f"{_steps(number)} changed no weights: {_steps_named(self.skipped_steps)} ({why})")
         if self.start is not None and self.end is not None and self.steps > 1 and self.end >= self.start:
             found.append("the loss did not fall: look at the learning rate and at the first batch's targets")
         if self.validation is not None and self.validation.last > self.validation.best * RISE:
@@ -118,6 +126,8 @@ def summarise(records: Sequence[Record], planned_steps: int | None = None) -> Su
         loss=_losses(steps),
         validation=_losses(validations),
         nonfinite_steps=[r.step for r in steps if r.loss is not None and not math.isfinite(r.loss)],
+        skipped_steps=[r.step for r in steps if r.skipped],
+        skipped_why=list(dict.fromkeys(r.skipped for r in steps if r.skipped)),
         start=fmean(finite[:some]) if finite else None,
         end=fmean(finite[-some:]) if finite else None,
     )
