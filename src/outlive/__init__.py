@@ -21,14 +21,20 @@ if TYPE_CHECKING:
     from outlive.api import METHODS as METHODS
     from outlive.api import Method as Method
     from outlive.api import Router as Router
+    from outlive.api import Term as Term
     from outlive.api import batches as batches
+    from outlive.api import generate as generate
     from outlive.api import objective as objective
     from outlive.api import prepare as prepare
+    from outlive.api import show as show
     from outlive.api import train as train
     from outlive.run.config import Run as Run
 
 _MODULES = ("checkpoint", "data", "evals", "learn", "modeling", "scoring", "text")
-_NAMES = dict.fromkeys(("METHODS", "Method", "Router", "batches", "objective", "prepare", "train"), "outlive.api")
+_NAMES = dict.fromkeys(
+    ("METHODS", "Method", "Router", "Term", "batches", "generate", "objective", "prepare", "show", "train"),
+    "outlive.api",
+)
 _NAMES["Run"] = "outlive.run.config"
 
 __all__ = [*_MODULES, *_NAMES]

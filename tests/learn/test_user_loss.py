@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from outlive.data.batch import Batch
+from outlive.learn.loss_rule import Term
+from outlive.learn.methods import Method
 from outlive.learn.user_loss import load_terms
 from outlive.run.errors import InputError
 
@@ -50,3 +52,19 @@ def test_a_module_that_can_not_be_imported_is_named_with_its_line(tmp_path: Path
     (tmp_path / "two_arguments.py").write_text("def loss(batch, logprobs):\n    return []\n")
     with pytest.raises(InputError, match="a function of"):
         load_terms("two_arguments:loss")
+
+
+def test_a_function_itself_makes_a_method_that_is_checked_alike() -> None:
+    def doubled(batch: Batch, logprobs: torch.Tensor, columns: object) -> list[Term]:
+        return [Term("doubled", -2 * logprobs.sum(), "weight")]
+
+    method = Method.of(doubled)
+    assert (method.name, method.reads, dict(method.columns)) == ("doubled", "logprobs", {})
+    batch: Batch = object()  # type: ignore[assignment]
+    (term,) = method.terms(batch, torch.ones(3, requires_grad=True), {})
+    assert term.sum.item() == -6
+    with pytest.raises(InputError, match="returned Tensor") as error:
+        Method.of(lambda batch, logprobs, columns: logprobs.sum()).terms(batch, torch.zeros(3), {})
+    assert "the loss <lambda>" in str(error.value)
+    with pytest.raises(InputError, match="a function of"):
+        Method.of(lambda batch: [])  # type: ignore[arg-type,return-value]

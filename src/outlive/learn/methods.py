@@ -8,7 +8,7 @@ from typing import Literal
 
 from outlive.data.store import Column, Kind
 from outlive.learn import sft
-from outlive.learn.user_loss import Terms, load_terms
+from outlive.learn.user_loss import Terms, checked_terms, load_terms
 from outlive.run.config import Method as MethodSection
 
 
@@ -25,6 +25,16 @@ class Method:
     terms: Terms
     reads: Literal["logprobs", "weighted_sum"] = "logprobs"
     columns: Mapping[str, Column] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, function: Terms) -> Method:
+        """A method from a loss of your own, a function (batch, logprobs, columns) → list of Term.
+
+        What it returns is checked at every call. Raises InputError where it does not take these three. Columns of the
+        rows are there only in a run that declares them: method: {loss: module:function, columns: …}.
+        """
+        name = getattr(function, "__name__", "your loss")
+        return cls(name, checked_terms(function, f"the loss {name}"))
 
 
 METHODS: dict[str, Method] = {"sft": Method("sft", sft.terms, reads="weighted_sum")}

@@ -14,7 +14,7 @@ import torch
 
 from outlive.data.batch import Batch
 from outlive.learn.loss_rule import Denominator, Term
-from outlive.run.errors import InputError
+from outlive.run.errors import InputError, nearest
 
 Terms = Callable[[Batch, torch.Tensor, Mapping[str, torch.Tensor]], list[Term]]
 _DENOMINATORS = typing.get_args(Denominator)
@@ -23,12 +23,19 @@ _FORM = "return a list of outlive.learn.loss_rule.Term(name, sum, denominator, c
 
 def load_terms(loss: str) -> Terms:
     """The function `module:function` of (batch, logprobs, columns), checked at every call. Raises InputError."""
-    function = _imported(loss)
+    return checked_terms(_imported(loss), _where(loss))
+
+
+def checked_terms(function: Callable[..., Any], where: str) -> Terms:
+    """`function` of (batch, logprobs, columns), with what it returns checked at every call; `where` is for errors.
+
+    Raises InputError where it does not take these three, and at a call that fails or returns no list of Term.
+    """
     try:
         inspect.signature(function).bind(None, None, None)
     except (TypeError, ValueError):
-        name = loss.partition(":")[2]
-        raise InputError(f"{name} is to be a function of (batch, logprobs, columns)", where=_where(loss)) from None
+        name = getattr(function, "__name__", str(function))
+        raise InputError(f"{name} is to be a function of (batch, logprobs, columns)", where=where, fix=_FORM) from None
 
     def terms(batch: Batch, logprobs: torch.Tensor, columns: Mapping[str, torch.Tensor]) -> list[Term]:
         try:
@@ -36,9 +43,10 @@ def load_terms(loss: str) -> Terms:
         except (torch.OutOfMemoryError, MemoryError):
             raise  # not the function's fault
         except Exception as error:
-            raise InputError(f"your loss raised {_shown(error)}", where=f"{_where(loss)}{_line(error)}") from error
+            said = f"your loss raised {_shown(error)}"
+            raise InputError(said, where=f"{where}{_line(error)}", fix="mend that line") from error
         if mistake := _mistake(found, logprobs):
-            raise InputError(f"your loss {mistake}", where=_where(loss), fix=_FORM)
+            raise InputError(f"your loss {mistake}", where=where, fix=_FORM)
         return list(found)
 
     return terms
@@ -53,10 +61,14 @@ def _imported(loss: str) -> Any:
         raise InputError(f"there is no module {error.name}", where=f"{_where(loss)}{_line(error)}", fix=fix) from None
     except (Exception, SystemExit) as error:  # the module is a program: it may do anything, and even end this one
         raise InputError(
-            f"{module_name} can't be imported: {_shown(error)}", where=f"{_where(loss)}{_line(error)}"
+            f"{module_name} can't be imported: {_shown(error)}",
+            where=f"{_where(loss)}{_line(error)}",
+            fix="mend that line, or see that python -c 'import …' works",
         ) from error
     if not hasattr(module, name):
-        raise InputError(f"{module_name} has no {name}", where=_where(loss))
+        close = nearest(name, [item for item in dir(module) if callable(getattr(module, item, None))])
+        fix = f"did you mean {module_name}:{close}?" if close else f"define a function {name} in it"
+        raise InputError(f"{module_name} has no {name}", where=_where(loss), fix=fix, nearest=close)
     return getattr(module, name)
 
 

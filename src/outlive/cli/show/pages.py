@@ -79,7 +79,7 @@ def _pack(
             parts.append(f'<div class="segment"><p>{size:,} tokens of padding</p></div>')
         else:
             number += 1
-            parts.append(_segment(tokenizer, f"sample {number}", tokens[cut], weights[cut]))
+            parts.append(segment_html(tokenizer, f"sample {number}", tokens[cut], weights[cut]))
         place += size
     num_targets = sum(1 for weight in weights if weight > 0)
     facts = f"{len(tokens):,} tokens in {number} samples, {_share(num_targets, len(tokens))}"
@@ -89,7 +89,8 @@ def _pack(
     )
 
 
-def _segment(tokenizer: Vocabulary, title: str, tokens: Sequence[int], weights: Sequence[float]) -> str:
+def segment_html(tokenizer: Vocabulary, title: str, tokens: Sequence[int], weights: Sequence[float]) -> str:
+    """One sample under its title. weights[t] belongs to tokens[t] as a target."""
     num_targets = sum(1 for weight in weights if weight > 0)
     facts = f"{text(title)} · {len(tokens):,} tokens, {_share(num_targets, len(tokens))}"
     shown = tokens_html(cells(tokenizer, tokens, weights))
@@ -117,7 +118,7 @@ def _item(tokenizer: Vocabulary | None, title: str, item: Item) -> str:
         refused = f"<b>{text(item.refusal.reason)}</b>: {text(item.refusal.detail)}"
         return f'<div class="segment"><p>{text(title)} · left out</p><p class="warn">{refused}</p></div>'
     if tokenizer is not None and item.tokens is not None and item.weights is not None:
-        return _segment(tokenizer, title, item.tokens.tolist(), item.weights.tolist()) + lints
+        return segment_html(tokenizer, title, item.tokens.tolist(), item.weights.tolist()) + lints
     return _conversation(title, item) + lints
 
 

@@ -7,7 +7,7 @@ from html import escape
 # A page that is told to load nothing can't load anything by mistake.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
-STYLE = """
+VARIABLES = """
 :root { color-scheme: light dark;
   --page: #fbfbfa; --panel: #ffffff; --line: #e3e2de; --text: #1d1d1b; --soft: #6b6a66; --faint: #f3f2ef;
   --target: #d3f2dc; --target-text: #0c4a22; --target-line: #2f9e57; --special: #7a3fb5; --sign: #a8a6a0;
@@ -16,6 +16,10 @@ STYLE = """
   --page: #161615; --panel: #1e1e1d; --line: #353431; --text: #e8e7e3; --soft: #a09e98; --faint: #282725;
   --target: #173d25; --target-text: #b7f0c8; --target-line: #3fae68; --special: #c79bf0; --sign: #6f6d68;
   --one: #6db3ea; --two: #f0935e; --bad: #ff7b72; --warn-back: #3a2f0e; --warn-text: #f3d98b; } }
+"""
+STYLE = (
+    VARIABLES
+    + """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--text);
   font: 15px/1.5 system-ui, "Segoe UI", Roboto, sans-serif; }
@@ -36,6 +40,7 @@ details { margin: 8px 0; } summary { cursor: pointer; color: var(--soft); }
   padding: 4px 8px; border-radius: 6px; font: 12px/1.45 ui-monospace, Menlo, Consolas, monospace; white-space: pre; }
 footer { margin-top: 40px; color: var(--soft); font-size: 13px; }
 """
+)
 
 # `tip(event, text)` shows a small box at the pointer; without text it hides it.
 TIP = """
