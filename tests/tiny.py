@@ -19,7 +19,7 @@ _COMMON: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 8,
-    "max_position_embeddings": 512,
+    "max_position_embeddings": 4096,
     "tie_word_embeddings": False,
 }
 CONFIGS: dict[str, dict[str, Any]] = {

@@ -376,7 +376,8 @@ def test_prepare_shows_the_ledger_and_the_plan(run_file: Path) -> None:
 def test_prepare_of_rows_that_are_wrong_is_exit_2(run_file: Path) -> None:
     done = outlive("prepare", run_file, "data.bad_rows=refuse")
     assert done.exit_code == 2
-    assert "chats.jsonl:3: bad_json" in done.stderr
+    assert "error: bad_json" in done.stderr
+    assert "chats.jsonl:3:" in done.stderr
 
 
 def test_the_page_of_samples_is_whole_and_loads_nothing(folder: Path, rows: Path, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_init_writes_a_file_once(tmp_path: Path) -> None:
     before = (tmp_path / "run.yaml").read_bytes()
     done = outlive("init", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: this file exists already\n  where: run.yaml\n")
+    assert done.stderr.startswith("error: this file exists already\n  --> run.yaml\n")
     assert (tmp_path / "run.yaml").read_bytes() == before
     assert outlive("init", "other/b.yaml", cwd=tmp_path).returncode == 0
     assert (tmp_path / "other" / "b.yaml").exists()
@@ -119,7 +119,7 @@ module.main()
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [
-        ("InputError('wrong', where='f:1', fix='do')", 2, "error: wrong\n  where: f:1\n  fix:   do\n"),
+        ("InputError('wrong', where='f:1', fix='do')", 2, "error: wrong\n  --> f:1\n   = fix: do\n"),
         ("WorkError('failed')", 1, "error: failed\n"),
         ("Resumable('stopped')", 75, "error: stopped\n"),
         ("KeyboardInterrupt()", 130, "interrupted\n"),

@@ -151,14 +151,15 @@ def test_a_loss_of_ones_own(tmp_path: Path, model: Path, rows: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_run_that_goes_wrong_saves_nothing(tmp_path: Path, model: Path, rows: Path) -> None:
+def test_a_run_that_goes_wrong_ends_with_exit_1(tmp_path: Path, model: Path, rows: Path) -> None:
     """At step 1 the loss is a number, later it is none: the records stay, and there is no checkpoint."""
-    settings = [*TRAIN[:3], "name=one", "optimizer.lr=1e9", "optimizer.warmup=0"]
+    settings = [*TRAIN[:3], "name=one", "optimizer.lr=1e9", "optimizer.warmup=0", "stop.nonfinite_steps=2"]
     done = outlive("train", "--model", str(model), "--data", str(rows), *settings, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
-    assert "nothing is saved" in done.stderr
+    assert "2 steps in a row changed no weights" in done.stderr
+    assert "no checkpoint was saved before" in done.stderr
     assert (tmp_path / "runs" / "one" / "metrics.jsonl").exists()
-    assert not (tmp_path / "runs" / "one" / "checkpoints").exists()
+    assert list((tmp_path / "runs" / "one" / "checkpoints").iterdir()) == []
 
 
 def test_a_run_that_never_took_a_step_leaves_nothing(tmp_path: Path, model: Path, rows: Path) -> None:

@@ -75,7 +75,7 @@ def test_bad_rows_stop_with_their_places_and_build_nothing(tokenizer: Tokenizer,
         _prepare(tokenizer, path)
     message = str(error.value)
     assert "14 of 16 rows" in message  # the overlong one is not wrong
-    assert f"{path}:2: bad_json" in message
+    assert f"bad_json: the JSON ends too early (column 2)\n  --> {path}:2:2\n" in message
     assert message.count(f"{path}:") == 1 + 5
     assert "bad_rows=drop" in message
 

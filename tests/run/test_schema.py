@@ -45,7 +45,7 @@ def test_the_init_file_fits() -> None:
         {"data": {"train": []}},
         {"data": {"train": [{"pth": "a"}]}},
         {"parallel": {"tp": 2}},
-        {"export": {"merged": True}},
+        {"export": {"merged": "yes"}},
         {"engine": "trl"},
         {"model": {"init": {"config": {}}}},
         {"schema_version": 2},

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from outlive.run.config import Adapter, Batch, Data, Method, Optimizer, Run, Section, Source, Stop, load_run
 from outlive.run.errors import InputError
 from outlive.run.mistakes import section_in
+from outlive.run.settings.base import Mistake, NotBuilt
 
 
 def load(*overrides: str) -> Run:
@@ -132,13 +133,8 @@ def test_wrong_values_are_refused_with_what_to_set(override: str, what: str) -> 
         "parallel={dp_shard: 2}",
         "evals=[{task: a.jsonl}]",
         "track=[wandb]",
-        "export.merged=true",
         "export.gguf=q4_k_m",
         "export.hub=org/name",
-        "checkpoint.every=200",
-        "checkpoint.keep=3",
-        "checkpoint.best=validation_loss",
-        "checkpoint.model=every",
         "stop.early_stopping={patience: 3}",
         "engine=trl",
         "method.name=dpo",
@@ -161,9 +157,8 @@ def test_what_is_not_built_is_refused_by_name(override: str) -> None:
         "parallel={}",
         "evals=[]",
         "track=[]",
-        "export.merged=false",
+        "export.gguf=null",
         "checkpoint={}",
-        "checkpoint.model=last",
         "engine=native",
     ],
 )
@@ -172,8 +167,17 @@ def test_what_is_not_built_is_accepted_at_its_default(override: str) -> None:
 
 
 def test_not_built_false_is_not_confused_with_zero() -> None:
-    with pytest.raises(InputError, match="not built"):
-        load("export.merged=0")
+    with pytest.raises(Mistake, match="not built"):
+        NotBuilt(False)._check(0)
+    assert NotBuilt(False)._check(False) is False
+
+
+def test_a_measure_that_nobody_takes_is_refused() -> None:
+    with pytest.raises(InputError, match="no measure"):
+        load("checkpoint.best=accuracy")
+    assert load("checkpoint.best=null").checkpoint.best is None
+    with pytest.raises(InputError, match="no adapter to merge"):
+        load("export.merged=true")
 
 
 def test_whole_numbers_may_be_written_as_floats() -> None:

@@ -65,9 +65,9 @@ def _check(options: Options, rows: int | None, row: int | None, as_json: bool, h
             fix = f"did you mean {near}?" if near else f"one of: {', '.join(known)}"
             raise InputError(f"{value!r} is not known", where=f"--{name.replace('_', '-')}", fix=fix)
     if rows is not None and row is not None:
-        raise InputError("--rows and --row exclude each other")
+        raise InputError("--rows and --row exclude each other", fix="give one of them")
     if as_json and html is not None:
-        raise InputError("--json and --html exclude each other")
+        raise InputError("--json and --html exclude each other", fix="give one of them")
 
 
 def _print_json(opened: Opened, row: int | None) -> None:
@@ -166,7 +166,8 @@ def _refuse_nothing(shown: int, row: int | None) -> None:
     from outlive.run.errors import InputError
 
     if not shown:
-        raise InputError("there is no row" if row is None else f"there is no row {row}; rows count from 0")
+        what = "there is no row" if row is None else f"there is no row {row}; rows count from 0"
+        raise InputError(what, fix="name rows that the source has" if row is None else "give a smaller --row")
 
 
 def _ledgers(opened: Opened) -> list[Ledger]:

@@ -18,7 +18,6 @@ from outlive.cli.open_target import (
 )
 from outlive.data.ledger import Ledger
 from outlive.data.prepare import local_path
-from outlive.data.rows import check_rows_file
 from outlive.data.store import Store
 from outlive.run.errors import InputError
 
@@ -46,8 +45,6 @@ def open_run_file(path: Path, options: Options) -> Opened:
     notes, sources = list(loaded.notes), []
     for side, source in sides:
         local = local_path(source)
-        if note := check_rows_file(local):
-            notes.append(note)
         ledger = Ledger(str(local), format=source.format or "", format_reason="named by the run file")
         limit = min((n for n in (options.limit, source.limit) if n is not None), default=None)
         rows = as_samples(local, opened.tokenizer, opened.template, policy, ledger, limit, dict(opened.columns))

@@ -108,8 +108,8 @@ def open_target(target: Path, options: Options) -> Opened:
 
 def open_rows(path: Path, options: Options) -> Opened:
     """A bare file of rows: as samples where a tokenizer is named, else as text."""
-    note = check_rows_file(path)
-    notes = [note] if note else []
+    check_rows_file(path)
+    notes: list[str] = []
     ledger = Ledger(str(path), format=options.format or "", format_reason="named by --format")
     if options.tokenizer is None:
         return _as_texts(path, options, ledger, notes)
@@ -194,8 +194,9 @@ def read_template(file: Path | None, tokenizer: Tokenizer) -> ChatTemplate | Non
     try:
         source = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the chat template cannot be read: {error}", where=str(file)) from None
-    return ChatTemplate.of(tokenizer, source)
+        fix = "name a Jinja file in UTF-8; its path is relative to the current directory"
+        raise InputError(f"the chat template cannot be read: {error}", where=str(file), fix=fix) from None
+    return ChatTemplate.of(tokenizer, source, name=str(file))
 
 
 def _is_store(manifest: Path) -> bool:

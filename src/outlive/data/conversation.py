@@ -10,9 +10,13 @@ from typing import Any
 import xxhash
 
 from outlive.data.json_text import parse_json
-from outlive.text.spans import Refusal
+from outlive.run.errors import nearest
+from outlive.text.refusal import Refusal
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
+# What other tools call them.
+_ROLE_NAMES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant", "ai": "assistant",
+               "function": "tool", "observation": "tool"}  # fmt: skip
 # Keys that say how much a message counts: they steer the loss and are never shown to a template.
 LOSS_KEYS = ("weight", "train")
 # Weights other than 0: sums of them in float32 neither vanish nor overflow.
@@ -54,20 +58,38 @@ Conversation = Chat | Text
 def check_messages(messages: Any, column: str) -> list[dict[str, Any]]:
     """The messages, checked: a non-empty list of objects with a known role and text content. Raises Refusal."""
     if not isinstance(messages, Sequence) or not messages:
-        raise Refusal("no_messages", f"'{column}' holds no message")
+        raise Refusal("no_messages", f"'{column}' holds no message", (column,))
     for place, message in enumerate(messages):
-        where = f"{column}[{place}]"
+        where, path = f"{column}[{place}]", (column, place)
         if not isinstance(message, Mapping):
-            raise Refusal("bad_message", f"{where} is a {type(message).__name__}, not an object")
+            raise Refusal("bad_message", f"{where} is {_kind(message)}, not an object with role and content", path)
         if message.get("role") not in ROLES:
-            raise Refusal("unknown_role", f"{where} has the role {message.get('role')!r}; known: {', '.join(ROLES)}")
+            raise _unknown_role(message, where, path)
         content = message.get("content")
         if content is None and message.get("tool_calls"):
             continue
         if not isinstance(content, str):
-            raise Refusal("content_not_text", f"the content of {where} is {_kind(content)}, not text")
-        message_weight(message, where)
+            found = (*path, "content") if "content" in message else path
+            raise Refusal("content_not_text", f"the content of {where} is {_kind(content)}, not text", found)
+        try:
+            message_weight(message, where)
+        except Refusal as refusal:
+            found = (*path, "weight") if "weight" in message else path
+            raise Refusal(refusal.reason, refusal.detail, found) from None
     return [dict(message) for message in messages]
+
+
+def _unknown_role(message: Mapping[str, Any], where: str, path: tuple[str | int, ...]) -> Refusal:
+    known = f"known: {', '.join(ROLES)}"
+    if "role" not in message:
+        other = "; 'from' and 'value' are ShareGPT's names of role and content" if "from" in message else ""
+        return Refusal("unknown_role", f"{where} has no role{other}; {known}", path)
+    role = message["role"]
+    close = _ROLE_NAMES.get(str(role).lower()) or nearest(str(role), ROLES)
+    return Refusal(
+        "unknown_role", f"{where} has the role {role!r}; {known}" + (f"; did you mean {close}?" if close else ""),
+        (*path, "role"),
+    )  # fmt: skip
 
 
 def message_weight(message: Mapping[str, Any], where: str = "message") -> float:
@@ -131,4 +153,11 @@ def _with_argument_object(call: Any) -> Any:
 
 
 def _kind(value: Any) -> str:
-    return {"NoneType": "missing", "list": "a list of parts"}.get(type(value).__name__, f"a {type(value).__name__}")
+    kinds = {
+        "NoneType": "missing",
+        "list": "a list of parts",
+        "str": "text",
+        "dict": "an object",
+        "bool": "true or false",
+    }
+    return kinds.get(type(value).__name__, "a number")

@@ -7,11 +7,27 @@ import math
 from typing import Any, NoReturn
 
 MAX_DEPTH = 100  # far above any message or schema; far below what recursion bears
+# What Python's reader says, by what is to be there.
+_REASONS = {
+    "Expecting value": "a value is expected here: text in double quotes, a number, true, false, null, [ or {",
+    "Expecting property name enclosed in double quotes": "a name in double quotes is expected here",
+    "Expecting ',' delimiter": "a comma or the closing bracket is expected here",
+    "Expecting ':' delimiter": "a colon is expected here, after the name",
+    "Unterminated string starting at": "the text that begins here is never closed by a double quote",
+    "Invalid control character at": "a control character stands in a text; JSON writes it as an escape such as \\n",
+    "Invalid \\escape": "no such escape; a backslash itself is written \\\\",
+    "Extra data": "more follows after the end of the row's JSON; each row has a line of its own",
+    "Illegal trailing comma before end of object": "nothing follows this comma; leave it out",
+    "Illegal trailing comma before end of array": "nothing follows this comma; leave it out",
+}
 
 
 def parse_json(text: str) -> Any:
     """The value of a JSON text. ValueError, which says why, for text that is no JSON, a key that comes twice in an
-    object, NaN, a number that no float holds, and lists and objects nested more than MAX_DEPTH deep."""
+    object, NaN, a number that no float holds, and lists and objects nested more than MAX_DEPTH deep.
+
+    What breaks the grammar is a json.JSONDecodeError, which has the position; `reason` says it in other words.
+    """
     try:
         value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_without_doubles)
     except RecursionError:
@@ -19,6 +35,15 @@ def parse_json(text: str) -> Any:
     if text.count("[") + text.count("{") > MAX_DEPTH:
         _check_depth(value)
     return value
+
+
+def reason(error: ValueError) -> str:
+    """Why a text is no JSON, without the position, which an excerpt shows."""
+    if not isinstance(error, json.JSONDecodeError):
+        return str(error)
+    if not error.doc[error.pos :].strip():
+        return "the JSON ends too early"
+    return _REASONS.get(error.msg, error.msg[0].lower() + error.msg[1:])
 
 
 def _no_constant(name: str) -> NoReturn:

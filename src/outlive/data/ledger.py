@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from outlive.data.bad_rows import excerpt_of
+from outlive.data.refusals import LENGTH_REASONS
 from outlive.data.rows import ReadCounts, Row
-from outlive.text.spans import Refusal
+from outlive.text.refusal import Refusal
 
-# Rows of these reasons are too long, not wrong: data.overlong decides about them, not data.bad_rows.
-LENGTH_REASONS = frozenset({"overlong", "no_target_left"})
 MAX_EXAMPLES = 5
 
 _NAMES = {
@@ -54,12 +54,11 @@ class Ledger:
         return sum(number for reason, number in self.refused.items() if reason in LENGTH_REASONS)
 
     def refuse(self, row: Row, refusal: Refusal) -> None:
-        """Count a row that is left out; the first five bad ones are kept with their place."""
+        """Count a row that is left out; the first five bad ones are kept with their place and the text in question."""
         self.refused[refusal.reason] += 1
         if refusal.reason not in LENGTH_REASONS and len(self.examples) < MAX_EXAMPLES:
-            self.examples.append(
-                {"line": row.line, "row": row.index, "reason": refusal.reason, "detail": refusal.detail}
-            )
+            about = {"line": row.line, "row": row.index, "reason": refusal.reason, "detail": refusal.detail}
+            self.examples.append({**about, "excerpt": excerpt_of(row, refusal)})
 
     def finish(self, read: ReadCounts) -> None:
         """Take over what reading counted, and hold the balance of rows."""

@@ -16,6 +16,7 @@ from outlive.data.rows import ReadCounts, Row
 from outlive.data.samples import Sample, SampleMaker
 from outlive.run.errors import InputError
 from outlive.text.spans import Refusal
+from outlive.text.template import TemplateError
 
 if TYPE_CHECKING:
     from outlive.data.store import Column
@@ -62,6 +63,8 @@ def _read_row(row: Row, maker: SampleMaker, ledger: Ledger, columns: Mapping[str
         return RowResult(row, conversation, samples, None, values, content_hash(conversation))
     except Refusal as refusal:
         return RowResult(row, conversation, [], refusal, {}, 0)
+    except TemplateError:  # stopped at a limit: the template's fault, not this row's
+        raise
     except InputError as error:  # the tokenizer can't take the text
         return RowResult(row, conversation, [], Refusal("bad_text", error.what), {}, 0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 DATA_REASONS = {
     "bad_utf8": "The line is no UTF-8.",
+    "line_too_long": "The line has more bytes than any row: the file has no line breaks, or is no JSON Lines.",
     "bad_json": "The line is no JSON, has a key twice in one object, too large a number, or is nested too deep.",
     "not_an_object": "The line holds JSON, but no object.",
     "unknown_format": "The row has the shape of no known format.",
@@ -25,4 +26,20 @@ DATA_REASONS = {
     "not_separable": "The tokenizer joins the prompt's last token with the answer's first.",
     "overlong": "The row has more tokens than data.sequence_length, and data.overlong is drop.",
     "no_target_left": "After the cut to data.sequence_length no token carries loss.",
+}
+
+# Rows of these reasons are too long, not wrong: data.overlong decides about them, not data.bad_rows.
+LENGTH_REASONS = frozenset({"overlong", "no_target_left"})
+# What helps, where it is more than mending the row; the same for the reasons of outlive.text.
+REMEDIES = {
+    "no_template": "name a template file with data.chat_template, or take a model that has one (most whose name ends "
+    "in Instruct or Chat)",
+    "overlong": "raise data.sequence_length, or set data.overlong=truncate or data.overlong=split",
+    "no_target_left": "raise data.sequence_length, or set data.overlong=drop",
+    "no_completion": "set data.loss_on=assistant, or give rows with prompt and completion",
+    "line_too_long": "put each row on a line of its own: jq -c . FILE > new.jsonl",
+    "bad_utf8": "convert the file to UTF-8, for example: iconv -f LATIN1 -t UTF-8 FILE > new.jsonl",
+    "history_rewritten": "another template (data.chat_template) that keeps earlier turns as they are",
+    "no_end_of_turn": "another template (data.chat_template), or data.turn_end=content",
+    "assistant_first": "begin each conversation with a user turn, or set data.system",
 }

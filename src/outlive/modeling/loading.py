@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pickle
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,18 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging as transformers_logging
 
 from outlive.modeling import attention
 from outlive.modeling.gguf import cached_folder
-from outlive.run.errors import InputError
+from outlive.modeling.weights import check_weights
+from outlive.run.errors import InputError, nearest
+from outlive.run.excerpt import Excerpt
 from outlive.run.files import hash_file, hash_json
 from outlive.run.places import model_folder
 
 # What a folder holds beside weights; everything that decides what the model computes or how text becomes tokens.
 _HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
 _WEIGHTS = (".safetensors", ".bin")
+_KNOWN = frozenset(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)  # model types that transformers can build
 # Layers whose documents are kept apart by attention alone. Chunked, linear, convolutional and recurrent layers are not.
 _STATEFUL = (
     "conv_kernel", "conv_kernel_size", "mamba_d_conv", "ssm_state_size", "state_size", "attention_chunk_size",
@@ -48,37 +55,99 @@ class ModelPlace:
 
 def find_model(name: str, home: Path, trust_remote_code: bool = False) -> ModelPlace:
     """The place of a model named by a folder, a .gguf file (converted once, kept under `home`) or a hub id."""
-    folder = model_folder(name, _HUB_FILES, lambda gguf: cached_folder(gguf, home / "models"))
-    if not (folder / "config.json").exists():
-        raise InputError("the folder holds no model: it has no config.json", where=name, fix="name a model folder")
+    files = (*_HUB_FILES, "*.py") if trust_remote_code else _HUB_FILES
+    folder = model_folder(name, files, lambda gguf: cached_folder(gguf, home / "models"))
+    if not (folder / "config.json").is_file():
+        raise _no_model(folder, name)
+    check_weights(folder, name)
     return ModelPlace(folder, trust_remote_code=trust_remote_code)
+
+
+def _no_model(folder: Path, name: str) -> InputError:
+    if (folder / "adapter_config.json").is_file():
+        fix = "name the base model; to go on training an adapter is not part of this version"
+        return InputError("the folder holds an adapter, not a model", where=name, fix=fix)
+    if (folder / "checkpoints").is_dir() or (folder / "model").is_dir():
+        inner = "model" if (folder / "model").is_dir() else "checkpoints/step-…/model"
+        fix = f"name the model in it: {folder / inner}"
+        return InputError("the folder holds a run or a checkpoint, not a model", where=name, fix=fix)
+    return InputError("the folder holds no model: it has no config.json", where=name, fix="name a model folder")
 
 
 def fresh_model(config: str | dict[str, Any], tokenizer: str) -> ModelPlace:
     """The place of a model that is to be made new: a config (values, file or folder) and a tokenizer's folder."""
     if isinstance(config, str):
         path = Path(config) / "config.json" if Path(config).is_dir() else Path(config)
-        try:
-            config = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"the config cannot be read: {error}", where=str(path)) from None
+        config = _read_config(path)
     if not isinstance(config, dict) or "model_type" not in config:
-        raise InputError("a fresh model's config names no model_type", fix="set model.init.config.model_type")
+        raise InputError(
+            "a fresh model's config names no model_type",
+            where="model.init.config",
+            fix="set model.init.config.model_type, such as llama or qwen3",
+        )
     return ModelPlace(Path(tokenizer), config=config)
 
 
 def load_config(place: ModelPlace) -> PretrainedConfig:
     """The model's config, without its weights."""
+    _refuse_unknown_type(place)
     if place.config is not None:
         values = {key: value for key, value in place.config.items() if key != "model_type"}
         try:
             return AutoConfig.for_model(place.config["model_type"], **values)
         except Exception as error:  # each model type checks its own values, in its own way
-            raise InputError(f"the config can't be used: {_first_line(error)}", where="model.init.config") from None
+            what, fix = f"the config can't be used: {_first_line(error)}", "mend the value in model.init.config"
+            raise InputError(what, where="model.init.config", fix=fix) from None
     try:
         return AutoConfig.from_pretrained(place.folder, trust_remote_code=place.trust_remote_code)
     except Exception as error:
-        raise InputError(f"the model's config cannot be used: {_first_line(error)}", where=str(place.folder)) from None
+        what, where = f"the model's config cannot be used: {_first_line(error)}", str(place.folder / "config.json")
+        raise InputError(what, where=where, fix="get the file again from where the model is from") from None
+
+
+def _refuse_unknown_type(place: ModelPlace) -> None:
+    """Raise InputError for a model type that transformers has no causal language model for, unless code comes along."""
+    where = "model.init.config" if place.config is not None else str(place.folder / "config.json")
+    values = place.config if place.config is not None else _read_config(place.folder / "config.json")
+    kind = values.get("model_type") if isinstance(values, dict) else None
+    if isinstance(values, dict) and "AutoModelForCausalLM" in (values.get("auto_map") or {}) and kind not in _KNOWN:
+        if place.trust_remote_code:
+            return
+        raise InputError(
+            f"the model is computed by Python code that comes with it: model_type {kind} is not in transformers",
+            where=where,
+            fix="read that code, and set trust_remote_code: true if you trust whoever wrote it",
+        )
+    if not isinstance(kind, str):
+        raise InputError("the config names no model_type", where=where, fix="set model_type, such as llama or qwen3")
+    if kind in _KNOWN:
+        return
+    close = None if kind in CONFIG_MAPPING_NAMES else nearest(kind, _KNOWN)
+    if kind in CONFIG_MAPPING_NAMES:
+        what, fix = f"{kind} is no causal language model", "name a model that generates text"
+    else:
+        what = f"transformers {transformers.__version__} knows no model_type `{kind}`"
+        fix = (f"did you mean {close}? Or " if close else "") + "update it: pip install --upgrade transformers"
+    raise InputError(what, where=where, fix=fix, nearest=close)
+
+
+def _read_config(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the config cannot be read: {error}", where=str(path), fix="name a config.json") from None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        line = error.doc.split("\n")[error.lineno - 1]
+        raise InputError(
+            f"the config is no JSON: {error.msg}",
+            where=f"{path}:{error.lineno}",
+            excerpts=[Excerpt(str(path), error.lineno, line, error.colno)],
+            fix="mend the file, or get it again from where the model is from",
+        ) from None
+    except RecursionError:
+        raise InputError("the config is nested too deep", where=str(path), fix="name a config.json") from None
 
 
 def isolates(config: PretrainedConfig) -> str | None:
@@ -116,7 +185,8 @@ def load_model(
     attention.register()
     config = load_config(place)
     asked = _switch_off_attention_dropout(config, notes if notes is not None else [])
-    model = _load(place, config, dtype, attention.NAME if per_document else _own_attention(config), seed)
+    implementation = attention.NAME if per_document else _own_attention(config)
+    model = _load(place, config, dtype, implementation, seed, notes if notes is not None else [])
     for name, share in asked.items():
         setattr(model.config.get_text_config(), name, share)  # what is saved says what the model's makers said
     return model.to(device)
@@ -142,7 +212,9 @@ def _switch_off_attention_dropout(config: PretrainedConfig, notes: list[str]) ->
     return asked
 
 
-def _load(place: ModelPlace, config: PretrainedConfig, dtype: torch.dtype, implementation: str, seed: int) -> Any:
+def _load(
+    place: ModelPlace, config: PretrainedConfig, dtype: torch.dtype, implementation: str, seed: int, notes: list[str]
+) -> Any:
     try:
         with _quiet():
             if place.config is not None:
@@ -157,19 +229,44 @@ def _load(place: ModelPlace, config: PretrainedConfig, dtype: torch.dtype, imple
                 attn_implementation=implementation,
                 trust_remote_code=place.trust_remote_code,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # raised below, by name
             )
     except (torch.OutOfMemoryError, MemoryError):
         raise
+    except pickle.UnpicklingError as error:  # torch's own advice is to load it without that protection
+        pickled = next(iter(sorted(place.folder.glob("*.bin"))), place.folder)
+        raise InputError(
+            "the weights are a pickle that holds more than tensors, perhaps code: none of it was run",
+            where=str(pickled),
+            fix="get the model as safetensors from whom you trust",
+        ) from error
     except Exception as error:  # models are built by their own code, which checks little and raises anything
         where = str(place.folder) if place.config is None else "model.init.config"
-        raise InputError(f"the model cannot be loaded: {_first_line(error)}", where=where) from error
-    if missing := sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"])):
+        fix = "check the config's values" if place.config else "get the folder again from where the model is from"
+        raise InputError(f"the model cannot be loaded: {_first_line(error)}", where=where, fix=fix) from error
+    _refuse_incomplete(report, place.folder)
+    if unused := sorted(report["unexpected_keys"]):
+        names = ", ".join(unused[:3]) + (", …" if len(unused) > 3 else "")
+        notes.append(f"{len(unused)} tensors in the model's files have no place in the model and are left out: {names}")
+    return model
+
+
+def _refuse_incomplete(report: dict[str, Any], folder: Path) -> None:
+    """Raise InputError where tensors of the model would be random: not in the files, or there in another shape."""
+    if others := sorted(report["mismatched_keys"], key=str):
+        name, found, wanted = others[0]
+        more = f", and so have {len(others) - 1} more" if len(others) > 1 else ""
         raise InputError(
-            f"{len(missing)} tensors are missing or have another shape, and would be random: {', '.join(missing[:3])}",
-            where=str(place.folder),
+            f"{name} has the shape {list(found)} in the files and {list(wanted)} in the model{more}",
+            where=str(folder),
+            fix="config.json and the weights are of two models: get the folder again from where the model is from",
+        )
+    if missing := sorted(report["missing_keys"]):
+        raise InputError(
+            f"{len(missing)} tensors are missing, and would be random: {', '.join(missing[:3])}",
+            where=str(folder),
             fix="use a complete model folder",
         )
-    return model
 
 
 @contextlib.contextmanager

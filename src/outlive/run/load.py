@@ -10,14 +10,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from outlive.run.credentials import find_secret
 from outlive.run.errors import InputError
+from outlive.run.excerpt import both, said_on_command_line
 from outlive.run.folder import MAX_NAME, name_mistake
 from outlive.run.mistakes import input_error
 from outlive.run.overrides import parse_override, set_value
 from outlive.run.settings.base import Section
 from outlive.run.settings.whole import SCHEMA_VERSION, Run
 from outlive.run.synonyms import Given, is_synonym, refuse_twice, source_of, translate, two_names
-from outlive.run.yaml_file import Key, Parsed, read, shown
+from outlive.run.yaml_file import Key, Parsed, dotted, read, shown
 
 # From each schema version to the next: takes and returns the file's values.
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
@@ -41,7 +43,8 @@ def load_run(
     relative to the current directory, wherever the run file lies. InputError (exit code 2) for all mistakes at once.
     """
     parsed = Parsed({}) if path is None else read(path)
-    raw = migrated(parsed.value, str(path))
+    _refuse_secrets(parsed.value, parsed.places)
+    raw = migrated(parsed.value, parsed.places.get(("schema_version",), str(path)))
     notes = _rename(raw, parsed.places)
     notes += _override(raw, parsed.places, [parse_override(text) for text in overrides], model, data)
     if path is None and (raw.get("model") is None or raw.get("data") is None):
@@ -53,19 +56,48 @@ def load_run(
         run = Run.model_validate(raw)
     except ValidationError as error:
         raise input_error(error, raw, parsed.places, "command line" if path is None else str(path)) from None
+    if run.trust_remote_code:
+        notes.append("trust_remote_code is on: Python code that comes with the model's files runs with all your rights")
     return LoadedRun(run, notes, None if path is None else Path(path))
 
 
-def migrated(raw: dict[str, Any], file: str) -> dict[str, Any]:
-    """The file's values brought to the present schema version. InputError for a version that is not known."""
+def _refuse_secrets(values: Any, places: dict[Key, str], said: str | None = None) -> None:
+    """Refuse a value that looks like a credential before anything of it is repeated; `said`: what set it, no file."""
+    secret = find_secret(values)
+    if secret is None:
+        return
+    above = [secret.path[:depth] for depth in range(len(secret.path), 0, -1)]
+    where = said or next((str(places[key]) for key in above if key in places), None)
+    shown_part = f" ({secret.shown[:60]})" if secret.shown else ""
+    raise InputError(
+        f"{dotted(secret.path)}: this is {secret.what}{shown_part}; secrets come from the environment only",
+        where=where,  # and not the line itself, which holds the secret
+        fix="take it out, and revoke it if others can read the file; for the Hugging Face hub set HF_TOKEN",
+    )
+
+
+def _refuse_secret(given: Given) -> None:
+    option = given.place.split(" ")[0]
+    nested = given.value
+    for part in reversed(given.key):
+        nested = {part: nested}
+    _refuse_secrets(nested, {}, option if option.startswith("--") else f"override {dotted(given.key)}")
+
+
+def migrated(raw: dict[str, Any], place: str) -> dict[str, Any]:
+    """The file's values brought to the present schema version. InputError at `place` for one that is not known."""
     version = raw.get("schema_version", SCHEMA_VERSION)
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise InputError(f"schema_version: {shown(version)}, expected a whole number from 1", where=file)
+        raise InputError(
+            f"schema_version: {shown(version)}, expected a whole number from 1",
+            where=place,
+            fix=f"set schema_version: {SCHEMA_VERSION}, or leave it out",
+        )
     if version > SCHEMA_VERSION:
         raise InputError(
             f"this run file has schema_version {version}; this version of outlive reads up to {SCHEMA_VERSION}",
-            where=file,
-            fix="update outlive",
+            where=place,
+            fix="update outlive: pip install --upgrade outlive",
         )
     for step in range(version, SCHEMA_VERSION):
         raw = MIGRATIONS[step](raw)
@@ -79,6 +111,12 @@ def _rename(raw: dict[str, Any], places: dict[Key, str]) -> list[str]:
         del section[item.key[-1]]
     settings, notes = translate(given, raw)
     for written, setting in settings:
+        if setting.key[0] == "adapter" and raw.get("adapter", {}) is None:
+            raise InputError(
+                f"adapter: null trains all weights, and {dotted(written.key)} sets an adapter",
+                where=both(places.get(("adapter",), ""), written.place),
+                fix="remove what you don't mean",
+            )
         if setting.key in places and _present(raw, setting.key):
             raise two_names(written, Given(setting.key, None, places[setting.key]), setting.key)
         places[set_value(raw, setting)] = setting.place
@@ -107,13 +145,18 @@ def _override(
     raw: dict[str, Any], places: dict[Key, str], given: list[Given], model: str | None, data: str | None
 ) -> list[str]:
     if model is not None:
-        given = [*given, Given(("model",), model, f"--model {model}")]
+        given = [*given, Given(("model",), model, said_on_command_line(f"--model {model}", "--model ", model))]
     if data is not None:
-        given = [*given, Given(("data", "train"), [source_of(data)], f"--data {data}")]
+        place = said_on_command_line(f"--data {data}", "--data ", data)
+        given = [*given, Given(("data", "train"), [source_of(data)], place)]
+    for item in given:
+        _refuse_secret(item)
     synonyms = [item for item in given if is_synonym(item.key, item.value)]
     renamed, notes = translate(synonyms, raw)
     if version := next((item for item in given if item.key == ("schema_version",)), None):
-        raise InputError("schema_version belongs to the file that is written in it", where=version.place)
+        raise InputError(
+            "schema_version belongs to the file that is written in it", where=version.place, fix="leave it out"
+        )
     settings = [(item, item) for item in given if not is_synonym(item.key, item.value)] + renamed
     refuse_twice(settings)
     # Whole sections first, so that optimizer={…} does not undo optimizer.lr=….

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from outlive.run.credentials import without_credentials
 from outlive.run.errors import InputError, nearest
+from outlive.run.excerpt import Excerpt, Place, excerpts_of
 from outlive.run.settings.base import Mistake, Section
 from outlive.run.settings.whole import Run
+from outlive.run.synonym_table import TABLE
 from outlive.run.synonyms import known_names
 from outlive.run.yaml_file import Key, dotted, shown
 
@@ -37,7 +39,8 @@ _EXPECTED = {
     "too_long": "at most {max_length} of them",
     "string_pattern_mismatch": "the form module:function",
 }
-_SHOWN = 12
+_SHOWN = 8
+_LISTED = 12  # known keys that an error lists
 _QUOTED = "take the quotes off"
 
 
@@ -46,17 +49,14 @@ def input_error(error: ValidationError, raw: dict[str, Any], places: dict[Key, s
     by_key: dict[Key, list[ErrorDetails]] = {}
     for detail in error.errors(include_url=False):
         by_key.setdefault(_key(detail, raw), []).append(detail)
-    found = [
-        without_credentials((*_sentence(key, details), _place(key, details[0], places, file)))
-        for key, details in by_key.items()
-    ]
+    found = [_mistake_at(key, details, _place(key, details[0], places, file)) for key, details in by_key.items()]
+    meant = {mistake.nearest for mistake in found if mistake.nearest}  # a misspelt key that must be there: one mistake
+    found = [item for item in found if not item.what.endswith(" is missing") or item.what.split()[0] not in meant]
     if len(found) == 1:
-        what, fix, where = found[0]
-        return InputError(what, where=where, fix=fix)
-    lines = [f"{where}: {what}" + (f" ({fix})" if fix else "") for what, fix, where in found[:_SHOWN]]
-    if len(found) > _SHOWN:
-        lines.append(f"and {len(found) - _SHOWN} more")
-    return InputError("\n  ".join([f"the run has {len(found)} mistakes", *lines]))
+        return found[0]
+    found.sort(key=lambda mistake: (mistake.excerpts[0].line or 0) if mistake.excerpts else 0)
+    shown = f"; the first {_SHOWN} are shown, and {len(found) - _SHOWN} more are not" if len(found) > _SHOWN else ""
+    return InputError(f"the run has {len(found)} mistakes{shown}", mistakes=found[:_SHOWN])
 
 
 def section_at(key: Key, model: type[Section] = Run) -> type[Section] | None:
@@ -117,29 +117,63 @@ def _place(key: Key, detail: ErrorDetails, places: dict[Key, str], file: str) ->
         return below[0]
     for length in range(len(key), 0, -1):
         if place := places.get(key[:length]):
-            return place
+            return place if length == len(key) else _inside(place, str(key[-1]))
     return file
 
 
-def _sentence(key: Key, details: list[ErrorDetails]) -> tuple[str, str | None]:
+def _inside(place: str, name: str) -> str:
+    """The place of a key that was typed within a value, `optimizer={lrr: 1}`: where the name stands, if but once."""
+    for excerpt in excerpts_of(place):
+        found = [match.start(1) for match in re.finditer(rf"[{{,]\s*({re.escape(name)})\s*:", excerpt.text)]
+        if excerpt.line is None and len(found) == 1:
+            return Place(place, [Excerpt(excerpt.file, None, excerpt.text, found[0] + 1, len(name))])
+    return place
+
+
+def _mistake_at(key: Key, details: list[ErrorDetails], place: str) -> InputError:
+    """The error about one key: the caret stands under the key where that is wrong or absent, else under its value."""
     first = details[0]
+    value = place.value if isinstance(place, Place) else None
+    excerpts = [value] if value else []
     if mistake := _mistake(first):
-        return (f"{dotted(key)}: {mistake.what}" if key else mistake.what), mistake.fix
+        what = f"{dotted(key)}: {mistake.what}" if key else mistake.what
+        return InputError(what, where=place, fix=mistake.fix or _other_value(key), excerpts=excerpts)
     if first["type"] in ("extra_forbidden", "invalid_key"):
-        return f"{dotted(key)}: there is no such key", _unknown(key)
+        return _unknown(key, place)
     if first["type"] == "missing":
-        return f"{dotted(key)} is missing", f"set {dotted(key)}"
-    value, fix = first["input"], _type_fix(first["input"], details)
-    if value is None and _is_required(key):
+        return InputError(f"{dotted(key)} is missing", where=place, fix=f"set {dotted(key)}")
+    given, expected, (fix, close) = first["input"], _expected(details), _type_fix(first["input"], details)
+    if given is None and _is_required(key):
         fix = f"set {dotted(key)}"
-    text = f'"{value}"' if fix == _QUOTED else shown(value)
-    return f"{dotted(key)}: {text}, expected {_expected(details)}", fix
+    elif fix is None:
+        default = _default(key)
+        fix = f"set it to {expected}" + ("" if default is None else f"; the default is {shown(default)}")
+    text = f'"{given}"' if fix == _QUOTED else shown(given)
+    what = f"{dotted(key)}: {text}, expected {expected}"
+    return InputError(what, where=place, fix=fix, expected=expected, nearest=close, excerpts=excerpts)
 
 
 def _is_required(key: Key) -> bool:
     section = section_at(key[:-1])
     field = section.model_fields.get(str(key[-1])) if section and key else None
     return field is not None and field.is_required()
+
+
+def _other_value(key: Key) -> str:
+    default = _default(key)
+    return f"set another {dotted(key)}" + (
+        "" if default is None else f", or leave it out: its default is {shown(default)}"
+    )
+
+
+def _default(key: Key) -> Any:
+    """The default of a key that has a plain one, else None."""
+    section = section_at(key[:-1])
+    field = section.model_fields.get(str(key[-1])) if section and key else None
+    if section is None or field is None or field.is_required() or str(key[-1]) in section.decided_elsewhere:
+        return None
+    default = field.default
+    return default if isinstance(default, str | int | float) else None
 
 
 def _expected(details: list[ErrorDetails]) -> str:
@@ -153,36 +187,64 @@ def _expected(details: list[ErrorDetails]) -> str:
     return " or ".join(texts)
 
 
-def _type_fix(value: Any, details: list[ErrorDetails]) -> str | None:
+def _type_fix(value: Any, details: list[ErrorDetails]) -> tuple[str | None, str | None]:
+    """What to do about a value of the wrong type, and the nearest valid one."""
+    kinds = {detail["type"] for detail in details}
     if value is None:
-        return "leave the key out to get its default"
-    if isinstance(value, str) and any(detail["type"] in ("int_type", "float_type") for detail in details):
+        return "leave the key out to get its default", None
+    if isinstance(value, str) and kinds & {"int_type", "float_type"}:
         try:
             float(value)
         except ValueError:
             pass
         else:
-            return _QUOTED
-    if details[0]["type"] == "string_type" and isinstance(value, int | float):
-        return f'put it in quotes: "{shown(value)}"'
+            return _QUOTED, None
+    if details[0]["type"] == "string_type" and isinstance(value, int | float) and len(details) == 1:
+        return f'put it in quotes: "{shown(value)}"', None
     if details[0]["type"] == "literal_error" and isinstance(value, str):
         options = details[0].get("ctx", {}).get("expected", "").replace(" or ", ", ").replace("'", "").split(", ")
         if close := nearest(value, options):
-            return f"did you mean {close}?"
-    return None
+            return f"did you mean {close}?", close
+    if "bool_type" in kinds:
+        return "write true or false, without quotes", None
+    if kinds & {"list_type", "tuple_type"} and not isinstance(value, dict):
+        return f"write it as a list: [{shown(value)}]", None
+    if kinds & {"model_type", "model_attributes_type", "dict_type"}:
+        return "write its keys below it, each indented by two spaces, or leave it out", None
+    return None, None
 
 
-def _unknown(key: Key) -> str:
+def _unknown(key: Key, place: str) -> InputError:
     section, name = section_at(key[:-1]), str(key[-1])
     own = list(section.model_fields) if section else []
-    inside = None if len(key) == 1 else str(key[0])
-    if close := nearest(name, [*own, *known_names(inside)]):
-        return f"did you mean {dotted((*key[:-1], close))}?"
-    if elsewhere := [path for path in _all_keys(Run) if path[-1] == name]:
-        return f"its place is {' or '.join(dotted(path) for path in elsewhere)}"
+    listed = ", ".join(own[:_LISTED]) + (", …" if len(own) > _LISTED else "")
+    inside = f"{dotted(key[:-1])} has" if len(key) > 1 else "a run file has"
+    found = _nearest_key(key, own)
+    fix = found[0] if found else "remove it: nothing here has a name like it" if own else "remove it"
+    return InputError(
+        f"{inside} no key `{name}`",
+        where=place,
+        expected=f"one of {listed}" if own else None,
+        nearest=found[1] if found else None,
+        fix=fix,
+    )
+
+
+def _nearest_key(key: Key, own: list[str]) -> tuple[str, str] | None:
+    """The advice for an unknown key and the key that it names; None where nothing is near."""
+    name = str(key[-1])
+    section = None if len(key) == 1 else str(key[0])
+    if close := nearest(name, [*own, *known_names(section)]):
+        known = (*key[:-1], close)
+        ours = next((synonym.key for synonym in TABLE if close in (*synonym.names, *synonym.short)), None)
+        remark = f" (taken as {dotted(ours)})" if ours and ours != known else ""
+        return f"did you mean {dotted(known)}?{remark}", dotted(known)
+    if elsewhere := [dotted(path) for path in _all_keys(Run) if path[-1] == name]:
+        return f"its place is {' or '.join(elsewhere)}", elsewhere[0]
     if close := nearest(name, [str(path[-1]) for path in _all_keys(Run)]):
-        return f"did you mean {' or '.join(dotted(path) for path in _all_keys(Run) if path[-1] == close)}?"
-    return f"known here: {', '.join(own)}" if own else "remove it"
+        paths = [dotted(path) for path in _all_keys(Run) if path[-1] == close]
+        return f"did you mean {' or '.join(paths)}?", paths[0]
+    return None
 
 
 def _all_keys(model: type[Section], prefix: Key = ()) -> list[Key]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from outlive.run.credentials import without_credentials
 from outlive.run.errors import InputError
+from outlive.run.excerpt import COMMAND_LINE, Excerpt, Place, said_on_command_line
 from outlive.run.synonyms import Given
 from outlive.run.yaml_file import Key, dotted, parse, shown
 
@@ -14,12 +15,18 @@ def parse_override(text: str) -> Given:
     """`optimizer.lr=1e-4` as a key and a value read as YAML. InputError when it has no such form."""
     name, equals, value = text.partition("=")
     parts = name.strip().split(".")
+    called: str = without_credentials(f"override {text}")
     if not equals or not all(parts):
+        column = len(name) + 1 if not equals else max(1, name.find("..") + 2 if ".." in name else 1)
         raise InputError(
-            f"{without_credentials(text)!r} is not an override", fix="write key=value, for example optimizer.lr=1e-4"
+            f"{without_credentials(text)!r} is not an override",
+            where=Place(called, [Excerpt(COMMAND_LINE, None, text, column)]),
+            expected="key=value",
+            fix="write the key, = and the value without spaces, for example optimizer.lr=1e-4",
         )
-    place: str = without_credentials(f"override {text}")
-    return Given(tuple(parts), parse(value, place, line_numbers=False).value, place)
+    place = said_on_command_line(called, f"{name}=", value)
+    read = parse(value, called, line_numbers=False, before=f"{name}=").value
+    return Given(tuple(parts), read, place)
 
 
 def set_value(raw: dict[str, Any], setting: Given) -> Key:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,16 @@ from typing import Any
 import yaml
 
 from outlive.run.errors import InputError
+from outlive.run.excerpt import Excerpt, Place, both
 from outlive.run.files import disk_error
+from outlive.run.yaml_origin import Origin, checked, syntax_error
 
 Key = tuple[str | int, ...]
-_MAX_VALUES = 100_000  # an alias bomb is a mistake in a file of a hundred lines
+MAX_BYTES = 1 << 20  # of a run file: one that people write has a few thousand
+_MAX_VALUES = 20_000  # an alias bomb is a mistake in a file of a hundred lines
 _MAX_DEPTH = 50
 _TAG = "tag:yaml.org,2002:"
+_TOO_MUCH = "write out what aliases repeat; rows and long lists belong in files of their own"
 
 
 @dataclass
@@ -63,35 +68,44 @@ class _Dumper(yaml.SafeDumper):
 
 def read(path: Path | str) -> Parsed:
     """The mapping in a YAML file. A BOM and CRLF are fine. InputError with file:line for whatever is not."""
+    data = _bytes(Path(path))
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError("this file is not UTF-8 text", where=str(path), fix="save it as UTF-8") from error
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise InputError("there is no such run file", where=str(path), fix="outlive init writes one") from error
-    except OSError as error:
-        raise disk_error(error, path, "read the run file") from error
+        line = data.count(b"\n", 0, error.start) + 1
+        what = "UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else f"byte 0x{data[error.start]:02x}"
+        raise InputError(
+            f"this file is not UTF-8 text, but holds {what}", where=f"{path}:{line}", fix="save it as UTF-8"
+        ) from error
     parsed = parse(text, str(path))
     if parsed.value is None:
         parsed.value = {}
     if not isinstance(parsed.value, dict):
-        raise InputError("a run file holds keys and values", where=f"{path}:1", fix="write it as `key: value` lines")
+        first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
+        raise InputError(
+            f"a run file holds keys and values, and this one holds {_kind(parsed.value)}",
+            where=Place(f"{path}:1", [Excerpt(str(path), text[: text.find(first)].count("\n") + 1, first, 1)]),
+            fix="write it as `key: value` lines; outlive init writes an example",
+        )
     return parsed
 
 
-def parse(text: str, name: str, line_numbers: bool = True) -> Parsed:
-    """The value of one YAML document; `name` says in errors where it is from. InputError when it isn't YAML."""
-    builder = _Builder(name, line_numbers)
-    loader = _Loader(_checked(text, name))
+def parse(text: str, name: str, line_numbers: bool = True, before: str = "") -> Parsed:
+    """The value of one YAML document; `name` says in errors where it is from. InputError when it isn't YAML.
+
+    Without `line_numbers` it is a text of the command line, where `before` stands in front of it.
+    """
+    builder = _Builder(Origin(name, text, line_numbers, before))
+    loader = _Loader(checked(text, builder.origin))
     try:
         node = loader.get_single_node()
         value = None if node is None else builder.build(node, (), 0)
     except yaml.MarkedYAMLError as error:
-        raise _syntax_error(error, text, name, line_numbers) from error
+        raise syntax_error(error, builder.origin) from error
     except yaml.YAMLError as error:
-        raise InputError(f"this is not YAML: {error}", where=name) from error
+        raise InputError(f"this is not YAML: {error}", where=name, fix="outlive init writes an example") from error
     except RecursionError:  # PyYAML gives up before the builder sees how deep it is
-        raise InputError("this is too deep for a run file", where=name) from None
+        raise InputError("this is too deep for a run file", where=name, fix=_TOO_MUCH) from None
     finally:
         loader.dispose()
     return Parsed(value, builder.places)
@@ -106,18 +120,18 @@ def dump(value: Any) -> str:
 class _Builder:
     """Makes values from YAML nodes and notes where each key stands."""
 
-    def __init__(self, name: str, line_numbers: bool) -> None:
-        self.name, self.line_numbers = name, line_numbers
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
         self.places: dict[Key, str] = {}
         self.num_values = 0
 
-    def place(self, node: yaml.Node) -> str:
-        return f"{self.name}:{node.start_mark.line + 1}" if self.line_numbers else self.name
+    def place(self, node: yaml.Node) -> Place:
+        return self.origin.of(node)
 
     def build(self, node: yaml.Node, path: Key, depth: int) -> Any:
         self.num_values += 1
         if self.num_values > _MAX_VALUES or depth > _MAX_DEPTH:
-            raise InputError("this is too large or too deep for a run file", where=self.place(node))
+            raise InputError("this is too large or too deep for a run file", where=self.place(node), fix=_TOO_MUCH)
         if node.tag in (_TAG + "map", _TAG + "seq") and not isinstance(node, yaml.ScalarNode):
             return (
                 self.mapping(node, path, depth) if isinstance(node, yaml.MappingNode) else self.items(node, path, depth)
@@ -134,7 +148,7 @@ class _Builder:
     def scalar(self, node: yaml.Node) -> Any:
         kind, text = node.tag.removeprefix(_TAG), node.value
         if not isinstance(text, str):
-            raise InputError(f"a run file knows no {node.tag}", where=self.place(node))
+            raise InputError(f"a run file knows no {node.tag}", where=self.place(node), fix="leave the tag out")
         if kind in ("str", "merge"):
             return text
         if kind == "null":
@@ -146,7 +160,9 @@ class _Builder:
                 return int(text, 0 if text[:2] in ("0o", "0x") else 10)
             if kind == "float":
                 return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-        raise InputError(f"{text[:40]!r} can't be read as {kind}", where=self.place(node))
+        raise InputError(
+            f"{text[:40]!r} can't be read as {kind}", where=self.place(node), fix="leave the tag out, or mend the value"
+        )
 
     def mapping(self, node: yaml.MappingNode, path: Key, depth: int) -> dict[Any, Any]:
         merged: dict[Any, Any] = {}
@@ -160,10 +176,10 @@ class _Builder:
             if key in lines:
                 raise InputError(
                     f"{dotted((*path, key))} stands twice",
-                    where=f"{lines[key]} and {self.place(key_node)}",
+                    where=both(lines[key], self.place(key_node)),
                     fix="keep one",
                 )
-            lines[key] = self.place(key_node)
+            lines[key] = self.origin.of(key_node, value_node)
             own[key] = self.build(value_node, (*path, key), depth + 1)
         self.places.update({(*path, key): line for key, line in lines.items()})
         return {**merged, **own}
@@ -176,12 +192,14 @@ class _Builder:
             for item in reversed(node.value):  # of several merged mappings, the first one wins
                 merged.update(self.merge(item, path, depth + 1))
             return merged
-        raise InputError("<<: takes a mapping (an alias such as *name)", where=self.place(node))
+        raise InputError(
+            "<<: takes a mapping (an alias such as *name)", where=self.place(node), fix="write <<: *name, or drop it"
+        )
 
     def key(self, node: yaml.Node) -> str | int:
         key = self.scalar(node) if isinstance(node, yaml.ScalarNode) else None
         if not isinstance(key, str | int) or isinstance(key, bool):
-            raise InputError("a key must be text", where=self.place(node))
+            raise InputError("a key must be text", where=self.place(node), fix="write it as `key: value`")
         return key
 
 
@@ -202,26 +220,32 @@ def _shortened(text: str, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _checked(text: str, name: str) -> str:
-    # PyYAML's reader refuses such characters with a position in characters; a line is what a user can find.
-    if found := re.search("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text):
-        line = text.count("\n", 0, found.start()) + 1
-        raise InputError(
-            f"a control character ({found.group()!r}) is in the file", where=f"{name}:{line}", fix="remove it"
-        )
-    return text
+def _kind(value: Any) -> str:
+    return "a list" if isinstance(value, list) else f"only {shown(value)}"
 
 
-def _syntax_error(error: yaml.MarkedYAMLError, text: str, name: str, line_numbers: bool) -> InputError:
-    mark = error.problem_mark or error.context_mark
-    line = mark.line if mark else 0
-    where = f"{name}:{line + 1}" if line_numbers else name
-    lines = text.splitlines()
-    content = lines[line] if line < len(lines) else ""
-    if "\t" in content[: len(content) - len(content.lstrip())] or "'\\t'" in (error.problem or ""):
-        return InputError("a tab is used to indent", where=where, fix="indent with spaces: YAML allows no tabs there")
-    if error.problem and "found another document" in error.problem:
-        return InputError("a run file is one YAML document", where=where, fix="remove the line `---` and what follows")
-    return InputError(
-        f"this is not YAML: {error.problem}", where=where, fix="a key's form is `key: value`, with a space"
-    )
+def _bytes(path: Path) -> bytes:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # of a pipe, nobody may ever write to the other end
+            kind = "a folder" if path.is_dir() else "a pipe or a device"
+            raise InputError(
+                f"there is no such run file: this is {kind}",
+                where=str(path),
+                fix="name a file; outlive init writes one",
+            )
+        if status.st_size > MAX_BYTES:
+            raise InputError(
+                f"this file has {status.st_size:,} bytes, and a run file has at most {MAX_BYTES:,}",
+                where=str(path),
+                fix="name the run file; rows belong in a file of their own, named by data.train",
+            )
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        fix = "outlive init writes one" + ("" if path.suffix else "; a setting is written key=value")
+        raise InputError("there is no such run file", where=str(path), fix=fix) from error
+    except PermissionError as error:
+        fix = f"let yourself read it: chmod u+r {path}"
+        raise InputError("this run file may not be read by you", where=str(path), fix=fix) from error
+    except OSError as error:
+        raise disk_error(error, path, "read the run file") from error

@@ -1,0 +1,172 @@
+"""Whether a file can hold rows at all: what is no JSON Lines is refused as a whole, by what it looks like."""
+
+from __future__ import annotations
+
+import errno
+import json
+import stat
+from pathlib import Path
+
+from outlive.run.errors import InputError, nearest
+from outlive.run.excerpt import Excerpt, Place
+
+BOM = b"\xef\xbb\xbf"
+_LOOK = 1 << 16  # bytes at a file's beginning that show what it is
+_BLANK = b"\xef\xbb\xbf \r\n\t"
+
+_MAGIC = {
+    b"PAR1": "a Parquet file",
+    b"\x1f\x8b": "a gzip file",
+    b"PK\x03\x04": "a zip file",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"BZh": "a bzip2 file",
+    b"\xfd7zXZ": "an xz file",
+    b"GGUF": "a GGUF model",
+    b"ARROW1": "an Arrow file",
+    b"\xff\xff\xff\xff": "an Arrow file",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+    b"\x89PNG": "a picture",
+    b"%PDF": "a PDF file",
+    b"SQLite format 3": "an SQLite data base",
+    b"version https://git-lfs": "a pointer of Git LFS, not the file itself",
+}
+_LINES = "one JSON object on each line"
+# How a file of each kind becomes JSON Lines; other kinds have the general advice.
+_REMEDIES = {
+    "a gzip file": "unpack it: gzip -dk {path}",
+    "a zstd file": "unpack it: zstd -d {path}",
+    "a bzip2 file": "unpack it: bzip2 -dk {path}",
+    "an xz file": "unpack it: xz -dk {path}",
+    "a zip file": "unpack it: unzip {path}",
+    "UTF-16 text": "convert it: iconv -f UTF-16 -t UTF-8 {path} > {new}",
+    "a Parquet file": "convert it: python -c \"import pyarrow.parquet as p, json; "
+    "[print(json.dumps(r)) for r in p.read_table('{path}').to_pylist()]\" > {new}",
+    "a pointer of Git LFS, not the file itself": "fetch the file: git lfs pull",
+}  # fmt: skip
+_FROM_CSV = (
+    "convert it: python -c \"import csv, json; [print(json.dumps(r)) for r in csv.DictReader(open('{path}'){how})]\""
+    " > {new}"
+)
+
+
+def check_rows_file(path: Path) -> None:
+    """Raise InputError where the file is missing, no plain file, empty, binary, or text of another form than rows."""
+    try:
+        # Rows are read more than once (to look, to hash, to use): a pipe would give each reader another part of them.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(
+                "this is no plain file (a folder, a pipe or a device), and rows are read more than once",
+                where=str(path),
+                fix="name its files one by one" if path.is_dir() else "save the rows in a file, and name that",
+            )
+        with path.open("rb") as file:
+            begin = file.read(_LOOK)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if kind := _binary_kind(begin):
+        remedy = _REMEDIES.get(kind, f"convert it to JSON Lines in UTF-8: {_LINES}").format(path=path, new=_new(path))
+        raise InputError(
+            f"the file holds no JSON Lines: it is {kind}", where=str(path), expected=f"{_LINES}, in UTF-8", fix=remedy
+        )
+    if not begin.strip(_BLANK):
+        if len(begin) == _LOOK:
+            return  # rows may follow
+        what = "the file holds no row: it " + ("has only white space" if begin else "is empty (0 bytes)")
+        raise InputError(what, where=str(path), fix=f"name a file with {_LINES}")
+    _refuse_other_text(path, begin.removeprefix(BOM).decode("utf-8", "replace"), len(begin) < _LOOK)
+
+
+def unreadable(path: Path, error: OSError) -> InputError:
+    """The error for a data file that can't be opened or read."""
+    if error.errno == errno.ENAMETOOLONG:
+        return InputError(
+            "this is too long for a file's name", where=f"{str(path)[:100]}…", fix="name a file of rows (JSON Lines)"
+        )
+    if isinstance(error, FileNotFoundError):
+        if path.is_symlink():
+            what = f"this link points to nothing: {path.readlink()} does not exist"
+            return InputError(what, where=str(path), fix="name the file itself, or mend the link")
+        near = _nearest_file(path)
+        fix = f"did you mean {near}?" if near else "check the path: it is relative to the current directory"
+        return InputError("there is no such file", where=str(path), nearest=near, fix=fix)
+    if isinstance(error, PermissionError):
+        fix = f"let yourself read it: chmod u+r {path}"
+        return InputError("the file may not be read by you: permission denied", where=str(path), fix=fix)
+    return InputError(f"the file can't be read: {error.strerror}", where=str(path), fix="check the disk and the path")
+
+
+def _new(path: Path) -> Path:
+    """A name for what is converted: never the file's own, which a shell empties before it is read."""
+    return path.with_name(f"{path.stem}-rows.jsonl")
+
+
+def _nearest_file(path: Path) -> str | None:
+    try:
+        names = [item.name for item in path.parent.iterdir() if item.is_file()][:10_000]
+    except OSError:
+        return None
+    close = nearest(path.name, names)
+    return str(path.with_name(close)) if close else None
+
+
+def _binary_kind(begin: bytes) -> str | None:
+    for magic, name in _MAGIC.items():
+        if begin.startswith(magic):
+            return name
+    if b"\x00" not in begin:
+        return None
+    half = begin[:512]
+    if half[1::2].count(0) > len(half) // 4 or half[::2].count(0) > len(half) // 4 + 1:
+        return "UTF-16 text" if half.strip(b"\x00") else "binary (NUL bytes)"
+    # One NUL among rows is a fault of its row, which has a line and a column.
+    return None if begin.lstrip(_BLANK).startswith(b"{") else "binary"
+
+
+def _refuse_other_text(path: Path, text: str, whole: bool) -> None:
+    """Raise where text is no JSON Lines but something else that is told by its first lines."""
+    number, first, second = _first_lines(text)
+    place = Place(f"{path}:{number}", [Excerpt(str(path), number, first, 1).cut()])
+    if first[0] in "[{":
+        rest = text.split("\n", number)[number:]
+        if _is_json(first) and (first[0] == "{" or (rest and rest[0].strip())):
+            return  # the first line is a whole value: rows, good or bad
+        if first[0] == "[" and (not _is_json(first) or whole):
+            raise InputError(
+                "the file is one JSON array, not JSON Lines",
+                where=place,
+                expected=_LINES,
+                fix=f"convert it: jq -c '.[]' {path} > {_new(path)}",
+            )
+        if first.strip() == "{" and "".join(rest).lstrip().startswith('"'):
+            raise InputError(
+                "the file is JSON over several lines, not JSON Lines",
+                where=place,
+                expected=_LINES,
+                fix=f"convert it: jq -c . {path} > {_new(path)}",
+            )
+        return
+    separator = next((mark for mark in (",", "\t", ";") if first.count(mark) and _alike(first, second, mark)), None)
+    if path.suffix.lower() in (".csv", ".tsv") or (separator and not _is_json(first)):
+        how = "" if separator in (",", None) else f", delimiter={separator!r}"
+        fix = _FROM_CSV.format(path=path, how=how, new=_new(path))
+        raise InputError("the file looks like CSV, not JSON Lines", where=place, expected=_LINES, fix=fix)
+
+
+def _first_lines(text: str) -> tuple[int, str, str]:
+    """The first line that is not blank, its number and the one after it."""
+    lines = text.split("\n")
+    number = next(place for place, line in enumerate(lines) if line.strip())
+    return number + 1, lines[number].strip(), lines[number + 1] if number + 1 < len(lines) else ""
+
+
+def _alike(first: str, second: str, separator: str) -> bool:
+    return not second.lstrip().startswith(("{", "[")) and 0 < first.count(separator) <= second.count(separator)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
