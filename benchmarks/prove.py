@@ -1,6 +1,6 @@
 """`make prove`: what takes too long for every change. Writes docs/measured.md, with the commit it was measured on.
 
-    python benchmarks/prove.py [--only parity|quickstart|commands|loss]
+    python benchmarks/prove.py [--only kills|parity|quickstart|commands|loss]
 
 Times are of one machine and one day: read ratios. Each part runs alone, one after the other.
 """
@@ -96,6 +96,13 @@ def loss() -> list[str]:
     return [f"Forward and backward in fp32, frozen head: {ratio:.2f} of the plain form's time (median of 5 pairs)."]
 
 
+def kills() -> list[str]:
+    """kill -9 of a run of 40 steps (packed, three forwards a step, several passes over the data; checkpoints every 5
+    steps, written in the background), at moments drawn over the whole run, and before, inside and after every file
+    operation of a save. Each run is resumed; losses, gradient norms and the final state are compared bit for bit."""
+    return run("benchmarks/kills.py").strip().splitlines()
+
+
 def timed(work: Callable[[], object]) -> tuple[object, float]:
     started = time.perf_counter()
     result = work()
@@ -131,7 +138,7 @@ def machine() -> str:
     return f"{os.cpu_count()} cores of {cpu_model()} ({named}), Python {platform.python_version()}"
 
 
-PARTS = {"quickstart": quickstart, "parity": parity, "commands": commands, "loss": loss}
+PARTS = {"kills": kills, "quickstart": quickstart, "parity": parity, "commands": commands, "loss": loss}
 
 
 def main() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 from outlive.checkpoint.write import save
 from outlive.engines.native.build import build, get_ready
 from outlive.engines.native.loop import train
+from outlive.modeling.causal import load
 from outlive.run.config import Run
 from outlive.run.errors import InputError, WorkError
 from outlive.run.metrics import Record
@@ -56,21 +59,21 @@ def test_broken_weights_are_named_before_training(model_folder: Path, rows: Path
 
 
 def test_a_loss_that_is_no_number_ends_the_run(model_folder: Path, rows: Path) -> None:
-    training = build(ready_for(model_folder, rows, "precision=fp32", "optimizer.lr=1e9", "optimizer.warmup=0"))
+    settings = ["precision=fp32", "optimizer.lr=1e9", "optimizer.warmup=0", "stop.steps=9"]
+    training = build(ready_for(model_folder, rows, *settings))
     records: list[Record] = []
-    with pytest.raises(WorkError, match="nothing is saved") as error:
+    with pytest.raises(WorkError, match="5 steps in a row changed no weights") as error:
         train(training, records.append)
     assert f"step {records[-1].step}" in str(error.value)
+    assert [record.skipped is None for record in records[-6:]] == [True, *[False] * 5]
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_weights_that_are_no_numbers_are_not_saved(model_folder: Path, tmp_path: Path, dtype: str) -> None:
     """1e6 is a number in bf16, and infinite in fp16."""
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(model_folder)
+    model = load(str(model_folder), precision="fp32")
     with torch.no_grad():
-        model.model.norm.weight[0] = 1e6
+        model.model.model.norm.weight[0] = 1e6
     if dtype == "bf16":
         save(model, tmp_path / "out", tokenizer=model_folder, dtype="bf16")
         return
@@ -82,26 +85,20 @@ def test_weights_that_are_no_numbers_are_not_saved(model_folder: Path, tmp_path:
 def test_a_full_disk_is_an_error_of_the_work(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
+    model = load(str(model_folder), precision="fp32")
 
-    model = AutoModelForCausalLM.from_pretrained(model_folder)
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    def full(*args: object, **kwargs: object) -> None:
-        raise SafetensorError("I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr(model, "save_pretrained", full)
+    monkeypatch.setattr(os, "write", full)
     with pytest.raises(WorkError, match="No space left"):
         save(model, tmp_path / "out", tokenizer=model_folder)
     assert not list(tmp_path.glob("*out*"))
 
 
 def test_a_checkpoint_has_its_tokenizer_or_is_not_saved(model_folder: Path, tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(model_folder)
     with pytest.raises(WorkError, match="tokenizer is not there"):
-        save(model, tmp_path / "out", tokenizer=tmp_path / "gone")
+        save(load(str(model_folder), precision="fp32"), tmp_path / "out", tokenizer=tmp_path / "gone")
 
 
 def test_steps_alone_need_no_plan_of_every_pass(model_folder: Path, rows: Path) -> None:

@@ -146,12 +146,12 @@ def test_dropout_is_the_same_in_all_layouts(model_folder: Path, rows: Path) -> N
             for name, parameter in training.model.trained().items():
                 parameter.add_(0.05 if "lora_B" in name else 0.0)
         assert len(step.micro_batches) == 12 // micro
-        loss = float(forward_backward(training, step))
+        loss = float(forward_backward(training, step).sum())
         found.append((loss, gradients(training.model)))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
     assert relative_error(found[0][1], found[1][1]) < 1e-4
     other_step = type(step)(step.cursor._replace(step=1), step.micro_batches, step.totals, 0, 0)
-    assert float(forward_backward(training, other_step)) != pytest.approx(loss, rel=1e-4)
+    assert float(forward_backward(training, other_step).sum()) != pytest.approx(loss, rel=1e-4)
 
 
 def test_checkpointing_changes_no_gradient(model_folder: Path, rows: Path) -> None:
@@ -159,7 +159,7 @@ def test_checkpointing_changes_no_gradient(model_folder: Path, rows: Path) -> No
     for on in ("false", "true"):
         training = build(ready_for(model_folder, rows, "precision=fp32", f"activation_checkpointing={on}", *LORA))
         training.model.model.train()
-        loss = float(forward_backward(training, next(iter(training.source))))
+        loss = float(forward_backward(training, next(iter(training.source))).sum())
         found.append((loss, gradients(training.model)))
     assert found[0][0] == found[1][0]
     assert relative_error(found[0][1], found[1][1]) < 1e-6

@@ -28,14 +28,17 @@ def command(
     from outlive.modeling.served import open_served
     from outlive.run.home import outlive_home
 
-    settings = _run_settings(Path(model))
-    served = open_served(model, outlive_home(), date=settings.get("date"))
+    settings = run_settings(Path(model))
+    trusted = bool(settings.get("trust_remote_code"))
+    served = open_served(model, outlive_home(), date=settings.get("date"), trust_remote_code=trusted)
     system = system if system is not None else settings.get("system")
     for said in [prompt] if prompt is not None else _lines():
-        _answer(served, said, system, as_json, max_tokens=max_tokens, temperature=temperature, seed=seed)
+        found = answer(served, said, system, max_new_tokens=max_tokens, temperature=temperature, seed=seed)
+        typer.echo(json.dumps(found, ensure_ascii=False) if as_json else found["answer"])
 
 
-def _answer(served: Served, said: str, system: str | None, as_json: bool, **sampling: Any) -> None:
+def answer(served: Served, said: str, system: str | None, **sampling: Any) -> dict[str, Any]:
+    """The answer to a user's turn: prompt and answer, as text and as token ids. `sampling` goes to `generate`."""
     from outlive.modeling.decode import generate
     from outlive.text.prompt import served_prompt
 
@@ -46,13 +49,8 @@ def _answer(served: Served, said: str, system: str | None, as_json: bool, **samp
         turns = [{"role": "system", "content": system}] if system is not None else []
         text = served_prompt(served.template, [*turns, {"role": "user", "content": said}])
         ids = tokenizer.encode(text)
-    sampling["max_new_tokens"] = sampling.pop("max_tokens")
-    (answer,) = generate(served.model, [ids], end_ids=tokenizer.end_of_turn_ids, **sampling)
-    if as_json:
-        found = {"prompt": text, "prompt_ids": ids, "answer": tokenizer.decode(answer), "answer_ids": answer}
-        typer.echo(json.dumps(found, ensure_ascii=False))
-    else:
-        typer.echo(tokenizer.decode(answer))
+    (found,) = generate(served.model, [ids], end_ids=tokenizer.end_of_turn_ids, **sampling)
+    return {"prompt": text, "prompt_ids": ids, "answer": tokenizer.decode(found), "answer_ids": found}
 
 
 def _lines() -> Any:
@@ -68,15 +66,15 @@ def _lines() -> Any:
             yield line.rstrip("\n")
 
 
-def _run_settings(folder: Path) -> dict[str, Any]:
-    """What the run says about prompts: its system text and date. Empty for what is no run."""
+def run_settings(folder: Path) -> dict[str, Any]:
+    """What the run says of prompts (system text, date) and of trust in the model's code. Empty for what is no run."""
     from outlive.run.config import Run
     from outlive.run.folder import RunFolder
 
     file = RunFolder(folder).run_yaml
     if not folder.exists() and ("\\" in str(folder) or str(folder).startswith((".", "/"))):
-        raise InputError("there is no such folder", where=str(folder))
+        raise InputError("there is no such folder", where=str(folder), fix="name a model, a checkpoint or a run folder")
     if not file.is_file():
         return {}
-    data = Run.load(file).data
-    return {"system": data.system, "date": data.date}
+    run = Run.load(file)
+    return {"system": run.data.system, "date": run.data.date, "trust_remote_code": run.trust_remote_code}

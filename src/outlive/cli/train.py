@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+
+from outlive.cli.before import data_of, lock_of, write_before
+from outlive.cli.resume import Place, refuse_no_place
+from outlive.run.errors import InputError, Resumable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from outlive.engines.native.build import Ready
-    from outlive.run.config import LoadedRun
+    from outlive.run.config import LoadedRun, Run
     from outlive.run.engine import Result
     from outlive.run.folder import RunFolder
 
@@ -21,11 +29,23 @@ SHOWN_SAMPLES = 2
 
 
 def command(
-    run_file: Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run file (YAML).")] = None,
+    run_file: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The run file (YAML), or a run folder.")
+    ] = None,
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Such as seed=1.")] = None,
     model: Annotated[str | None, typer.Option(help="Hub id, folder or .gguf file: needs no run file.")] = None,
     data: Annotated[str | None, typer.Option(help="A file of rows.")] = None,
-    runs: Annotated[Path, typer.Option(help="Where run folders are.")] = Path("runs"),
+    runs: Annotated[Path | None, typer.Option(help="Where run folders are. When not given: runs.")] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[STEP|latest|best|auto]",
+            help="Go on from a checkpoint; alone: from the latest. auto: start anew where there is none.",
+        ),
+    ] = None,
+    accept: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="With --resume: this key may differ from the saved run.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on stdout.")] = False,
 ) -> None:
     """Train as a run file says, or with --model and --data alone."""
@@ -36,40 +56,162 @@ def command(
     settings = list(overrides or [])
     if run_file is not None and "=" in run_file and not Path(run_file).exists():
         settings, run_file = [run_file, *settings], None
+    shown = run_file or "…"
+    if run_file is not None and (Path(run_file) / "run.yaml").is_file():  # a run folder stands for its run
+        folder = Path(os.path.abspath(run_file))
+        run_file, runs, settings = str(folder / "run.yaml"), folder.parent, [*settings, f"name={folder.name}"]
     loaded = load_run(run_file, settings, model=model, data=data)
     console = Console(stderr=as_json, highlight=False)
-    result = train(loaded, runs, console, run_file or "…")
+    result = train(loaded, runs or Path("runs"), console, shown, resume, accept or ())
     if as_json:
         typer.echo(json.dumps(json.loads(result.to_json())))
+    if result.status == "stopped":
+        raise Resumable(
+            f"{result.message}: stopped after step {result.steps}, which is saved",
+            fix=f"go on with: outlive train {shown} --resume",
+        )
 
 
-def train(loaded: LoadedRun, runs: Path, console: Console, run_file: str = "RUN") -> Result:
-    """The whole job of one run. A run folder that never came to its first step is taken away again."""
-    from outlive.cli.show.progress import Progress
-    from outlive.engines.native.build import get_ready, job_of
+class Command(TyperCommand):
+    """`--resume` may stand alone."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Write a lone --resume as --resume=latest, which the parser has no word for."""
+        from outlive.cli.resume import is_place
+
+        for place, argument in enumerate(args):
+            if argument == "--":
+                break
+            if argument == "--resume" and not (place + 1 < len(args) and is_place(args[place + 1])):
+                args = [*args[:place], "--resume=latest", *args[place + 1 :]]
+        return super().parse_args(ctx, args)
+
+
+def train(
+    loaded: LoadedRun,
+    runs: Path,
+    console: Console,
+    run_file: str = "RUN",
+    resume: str | None = None,
+    accept: Sequence[str] = (),
+) -> Result:
+    """The whole job of one run: a new one, or one that goes on (`resume`: a step, latest, best or auto)."""
     from outlive.engines.native.engine import Native
-    from outlive.run.folder import create, refuse_existing
+    from outlive.run.claim import claim
+    from outlive.run.folder import RunFolder, refuse_existing
 
-    refuse_existing(loaded.run.name, runs, run_file, can_resume=False)
+    if resume is not None:
+        refuse_no_place(resume)
+    if accept and resume is None:
+        raise InputError(
+            "--accept goes with --resume", where=f"--accept {accept[0]}", fix="add --resume, or leave it out"
+        )
     for note in loaded.notes:
         say(note, console)
+    folder = RunFolder(runs / loaded.run.name)
+    if resume is not None and folder.run_yaml.is_file():
+        with claim(folder, lambda note: say(note, console)):
+            return go_on(loaded.run, folder, console, resume, accept)
+    if resume is not None and resume != "auto":
+        raise InputError(
+            "there is no such run to go on with", where=str(folder.root), fix="leave --resume out to start it"
+        )
+    refuse_existing(loaded.run.name, runs, run_file)
     for problem in Native().check(loaded.run):
         raise problem.error()
-    ready = get_ready(loaded.run)
-    show_before(ready, console)
-    progress = Progress(console, ready.source.num_steps())
-    engine = Native(show=progress.on_record, say=lambda note: say(note, console))
-    folder = create(ready.run.name, runs, run_file, can_resume=False)
+    return start(loaded.run, runs, console, run_file)
+
+
+def start(run: Run, runs: Path, console: Console, run_file: str) -> Result:
+    """A new run. Its folder is taken away again where it never came to its first step."""
+    from outlive.engines.native.build import get_ready
+    from outlive.run.claim import claim
+    from outlive.run.folder import create
+
+    ready = get_ready(run)
+    show_ledgers(ready, console)
+    show_samples(ready, console)
+    folder = create(ready.run.name, runs, run_file)
     try:
-        write_before(ready, folder)
-        with progress:
-            result = engine.train(job_of(ready, folder.root))
+        with claim(folder, lambda note: say(note, console)):
+            write_before(ready, folder)
+            return work(ready, folder, console, Place(None, 0, 1))
     except BaseException:
         if not has_trained(folder):
             shutil.rmtree(folder.root, ignore_errors=True)
         raise
+
+
+def go_on(run: Run, folder: RunFolder, console: Console, which: str, accept: Sequence[str]) -> Result:
+    """A run from a checkpoint on, or from its beginning where none was saved; the folder is claimed."""
+    from outlive.cli.resume import continued, find_place, read_json, same_contents, set_aside
+    from outlive.engines.native.build import get_ready
+    from outlive.run.changes import facts
+
+    run, found = continued(run, folder, accept)
+    before = facts(read_json(folder.lock), read_json(folder.data)) if folder.lock.exists() else None
+    place = find_place(folder, which, lambda note: say(note, console))
+    ready = get_ready(run, place.checkpoint)
+    lock, data = lock_of(ready), data_of(ready)
+    if before is not None:
+        for change in same_contents(before, facts(lock, data), found, accept):
+            say(f"differs from the saved run: {change}", console)
+    num_steps = ready.source.num_steps()
+    if ready.source.cursor.step >= num_steps:
+        say(f"this run is complete: {num_steps} steps are trained; raise stop.epochs or stop.steps to go on", console)
+        return complete(folder, num_steps)
+    show_ledgers(ready, console)
+    at = f"pass {ready.source.cursor.epoch + 1}, step {place.step} of {num_steps}"
+    say(f"attempt {place.attempt} goes on from {place.checkpoint or 'the beginning'}: {at}", console)
+    set_aside(folder, place, lambda note: say(note, console))
+    write_before(ready, folder)
+    return work(ready, folder, console, place)
+
+
+def work(ready: Ready, folder: RunFolder, console: Console, place: Place) -> Result:
+    """The training itself, with its display and its signals."""
+    from outlive.cli.show.progress import Progress
+    from outlive.engines.native.build import job_of
+    from outlive.engines.native.engine import Native
+    from outlive.run.stopping import Stopping
+
+    for note in ready.notes:
+        say(note, console)
+    progress = Progress(console, ready.source.num_steps())
+    with Stopping(lambda note: say(note, console), lambda: resumable_code(folder)) as stopping, progress:
+        engine = Native(progress.on_record, lambda note: say(note, console), lambda: stopping.requested is not None)
+        result = engine.train(job_of(ready, folder.root, place.attempt, place.checkpoint))
+    if result.status == "stopped":
+        return replace(result, message=stopping.requested)
     show_after(result, folder, console)
     return result
+
+
+def resumable_code(folder: RunFolder) -> int:
+    """The exit code of a run that is ended at once: 75 where a checkpoint lets it go on, else 1."""
+    from outlive.checkpoint.folder import saved_checkpoints
+
+    return Resumable.exit_code if saved_checkpoints(folder.checkpoints) else 1
+
+
+def complete(folder: RunFolder, num_steps: int) -> Result:
+    """The result of a run that has nothing left to do."""
+    from outlive.checkpoint.folder import saved_checkpoints
+    from outlive.run.engine import Result
+    from outlive.run.metrics import read
+
+    served = [path for saved in saved_checkpoints(folder.checkpoints) if (path := saved.served())]
+    steps = [record for record in read(folder.metrics).records if record.kind == "train"]
+    return Result(
+        status="done",
+        steps=num_steps,
+        tokens=sum(record.tokens or 0 for record in steps),
+        target_tokens=sum(record.target_tokens or 0 for record in steps),
+        seconds=sum(record.seconds or 0.0 for record in steps),
+        loss=steps[-1].loss if steps else None,
+        output=served[-1] if served else None,
+        message="this run is complete",
+    )
 
 
 def has_trained(folder: RunFolder) -> bool:
@@ -83,12 +225,18 @@ def has_trained(folder: RunFolder) -> bool:
         return folder.metrics.exists()
 
 
-def show_before(ready: Ready, console: Console) -> None:
-    """The ledger, two samples with the tokens that carry loss marked, and what was decided."""
-    from outlive.cli.show.terminal import show_ledger, show_sample
-    from outlive.engines.native.engine import first_packs
+def show_ledgers(ready: Ready, console: Console) -> None:
+    """What became of every row."""
+    from outlive.cli.show.terminal import show_ledger
 
     show_ledger(console, ready.prepared.ledgers)
+
+
+def show_samples(ready: Ready, console: Console) -> None:
+    """Two samples of the first step, with the tokens that carry loss marked."""
+    from outlive.cli.show.terminal import show_sample
+    from outlive.engines.native.engine import first_packs
+
     shown = 0
     packs = first_packs(ready)
     for tokens, weights, segments in zip(packs.tokens, packs.weights, packs.segments, strict=True):
@@ -99,36 +247,11 @@ def show_before(ready: Ready, console: Console) -> None:
             cut = slice(places[0], places[-1] + 1)
             shown += 1
             show_sample(console, ready.tokenizer, tokens[cut], weights[cut], f"sample {shown} of the first step")
-    for note in ready.notes:
-        say(note, console)
 
 
 def say(note: str, console: Console) -> None:
     """What was decided for the user, as a line of its own."""
     console.print(f"note: {note}", markup=False, soft_wrap=True)
-
-
-def write_before(ready: Ready, folder: RunFolder) -> None:
-    """What is known before the first step: the resolved run, the lock, the data, and the first batch as a page."""
-    from outlive.cli.show.pages import first_batch_page
-    from outlive.engines.native.engine import first_packs
-    from outlive.run.files import write_atomic
-    from outlive.run.lock import lock
-
-    write_atomic(folder.run_yaml, ready.run.to_yaml())
-    hashes = {
-        "model": ready.place.content_hash(),
-        "tokenizer": ready.tokenizer.hash,
-        "chat_template": ready.template.hash if ready.template else None,
-        "date": ready.run.data.date,
-        "stores": [store.folder.name for store in ready.prepared.train.stores],
-    }
-    write_atomic(folder.lock, _json(lock(hashes, gpu=_gpu())))
-    plan = ready.source.plan(0)
-    about = {"packs": plan.num_packs, "steps_per_epoch": plan.num_steps, "steps": ready.source.num_steps()}
-    write_atomic(folder.data, _json({**ready.prepared.about(), "plan": about}))
-    page = first_batch_page(ready.tokenizer, first_packs(ready), {"run": ready.run.name, "model": str(ready.run.model)})
-    write_atomic(folder.first_batch, page)
 
 
 def show_after(result: Result, folder: RunFolder, console: Console) -> None:
@@ -156,19 +279,3 @@ def write_report(folder: RunFolder) -> str:
     except OutliveError as error:
         return f"not written: {error}"
     return str(folder.report)
-
-
-def _gpu() -> dict[str, Any] | None:
-    import torch
-
-    if not torch.cuda.is_available():
-        return None
-    return {
-        "name": torch.cuda.get_device_name(),
-        "count": torch.cuda.device_count(),
-        "cuda": torch.version.cuda,
-    }
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=1, ensure_ascii=False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from outlive.data.batch import PackPlace
@@ -19,6 +21,13 @@ class Randomness:
         self.seed = seed
         self.step = 0
         self.packs: Sequence[PackPlace] = ()
+
+    def begin_step(self, step: int) -> None:
+        """Seed every global generator by (seed, step): a loss of one's own may draw from them, and is resumed exactly."""
+        key = order_key(self.seed, "step", step)
+        torch.manual_seed(key >> 1)
+        random.seed(key)
+        np.random.seed(key & 0xFFFFFFFF)  # the one that other people's code draws from
 
     def set(self, step: int, packs: Sequence[PackPlace]) -> None:
         self.step, self.packs = step, packs

@@ -10,13 +10,15 @@ from pathlib import Path
 import torch
 
 from outlive.data.batch import make_batch
-from outlive.data.plan import Layout, Mixture
+from outlive.data.plan import Cursor, Layout, Mixture
 from outlive.data.prepare import Prepared, chat_template, prepare, validation_plan
 from outlive.data.store import Store
-from outlive.engines.native.fit import check_fit
+from outlive.engines.native.fit import check_fit, check_length
 from outlive.engines.native.loop import Training
+from outlive.engines.native.numbers import Movement, Skipped
 from outlive.engines.native.schedule import make_optimizer
 from outlive.engines.native.source import FixedBatches, PlanSource
+from outlive.engines.native.state import Start, init_optimizer, read_start
 from outlive.learn.adapters import add_adapter
 from outlive.learn.methods import find_method
 from outlive.learn.objective import Router
@@ -48,9 +50,13 @@ class Ready:
     notes: list[str] = field(default_factory=list)
 
 
-def get_ready(run: Run) -> Ready:
-    """Everything but the model: its place and config, tokenizer, template, stores, plan. Raises InputError."""
+def get_ready(run: Run, resume_from: Path | None = None) -> Ready:
+    """Everything but the model: its place and config, tokenizer, template, stores, plan. Raises InputError.
+
+    `resume_from`: the checkpoint whose place in the plan the source begins at.
+    """
     place = place_of(run)
+    check_length(run, load_config(place))
     tokenizer = Tokenizer.load(place.folder)
     template = chat_template(run.data, tokenizer)
     if template is not None and template.uses_date and run.data.date is None:
@@ -58,14 +64,14 @@ def get_ready(run: Run) -> Ready:
         run = run.model_copy(update={"data": run.data.model_copy(update={"date": date.today().isoformat()})})
         template = chat_template(run.data, tokenizer)
     prepared = prepare(run.data, tokenizer, template, find_method(run.method).columns)
-    source, notes = _source(run, place, prepared)
+    source, notes = _source(run, place, prepared, read_start(resume_from))
     if run.data.validation is not None and prepared.validation is None:
         notes.append("no validation rows: the share is too small for so few rows")
     return Ready(run, place, tokenizer, template, prepared, source, notes)
 
 
-def _source(run: Run, place: ModelPlace, prepared: Prepared) -> tuple[PlanSource, list[str]]:
-    """The source of steps, and what is to be said of packing."""
+def _source(run: Run, place: ModelPlace, prepared: Prepared, start: Start) -> tuple[PlanSource, list[str]]:
+    """The source of steps from `start` on, and what is to be said of packing and of the place."""
     reason, notes, packing = isolates(load_config(place)), [], run.data.packing
     if reason is not None and packing != "none":
         notes.append(f"packing is off: {reason}; each sample has a forward of its own")
@@ -74,10 +80,16 @@ def _source(run: Run, place: ModelPlace, prepared: Prepared) -> tuple[PlanSource
         run.data.sequence_length, tokens=run.batch.tokens, sequences=run.batch.sequences, packing=packing
     )
     micro_packs = 1 if reason is not None else _micro_packs(run, layout)
-    return PlanSource(prepared.train, layout, run.seed, run.stop, micro_packs), notes
+    source = PlanSource(prepared.train, layout, run.seed, run.stop, micro_packs, start.cursor, start.tokens)
+    if start.plan is None or start.plan == source.plan_key or start.cursor.pack == 0:
+        return source, notes
+    # The order is another now, and with it the rest of this pass: the next one begins, so that nothing comes twice.
+    notes.append(f"the data or its order has changed: pass {start.cursor.epoch + 1} ends here, and the next one begins")
+    after = Cursor(start.cursor.epoch + 1, 0, start.cursor.step)
+    return PlanSource(prepared.train, layout, run.seed, run.stop, micro_packs, after, start.tokens), notes
 
 
-def job_of(ready: Ready, folder: Path) -> Job:
+def job_of(ready: Ready, folder: Path, attempt: int = 1, resume_from: Path | None = None) -> Job:
     """The job that trains this run, as JSON can carry it."""
     validation = ready.prepared.validation
     return Job(
@@ -87,6 +99,8 @@ def job_of(ready: Ready, folder: Path) -> Job:
         tokenizer=ready.place.folder,
         stores=[store.folder for store in ready.prepared.train.stores],
         validation_stores=[store.folder for store in validation.stores] if validation else [],
+        attempt=attempt,
+        resume_from=resume_from,
     )
 
 
@@ -101,12 +115,13 @@ def from_job(job: Job) -> Ready:
         Mixture(validation, [1.0] * len(validation)) if validation else None,
         [],
     )
-    source, _ = _source(run, place, prepared)  # its notes were said when the job was made
+    source, _ = _source(run, place, prepared, read_start(job.resume_from))  # its notes were said when the job was made
     return Ready(run, place, tokenizer, chat_template(run.data, tokenizer), prepared, source)
 
 
 def build(ready: Ready) -> Training:
-    """The model in training form and all around it. Raises InputError where the isolation proof fails."""
+    """The model in training form and all around it, as before the first step. Raises InputError where the isolation
+    proof fails."""
     run = ready.run
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_causal(ready.place, run, device, ready.notes)
@@ -116,19 +131,30 @@ def build(ready: Ready) -> Training:
     _prove(model, ready)
     randomness = Randomness(run.seed)
     count_dropout(model.model, randomness)
-    if run.activation_checkpointing is True or (run.activation_checkpointing == "auto" and device.type == "cuda"):
+    if checkpoints_activations(run):
         model.model.gradient_checkpointing_enable({"use_reentrant": False})
         if run.adapter is not None:
             model.model.enable_input_require_grads()
+    optimizer = make_optimizer(model.trained().values(), run.optimizer)
+    init_optimizer(optimizer)
     return Training(
         model=model,
         method=method,
         router=Router.of(model.config, run.method.router_aux_coef, run.method.router_aux_mode),
         source=ready.source,
-        optimizer=make_optimizer(model.trained().values(), run.optimizer),
+        optimizer=optimizer,
         schedule=run.optimizer,
         randomness=randomness,
         validation=_validation(ready),
+        skipped=Skipped(run.stop.nonfinite_steps),
+        movement=Movement(model.trained()),
+    )
+
+
+def checkpoints_activations(run: Run) -> bool:
+    """Whether activations are recomputed in the backward pass: as the run file says; auto means on a GPU."""
+    return run.activation_checkpointing is True or (
+        run.activation_checkpointing == "auto" and torch.cuda.is_available()
     )
 
 

@@ -1,4 +1,5 @@
-"""The loop. Read it top to bottom: a global batch, forward and backward of each micro-batch, clip, step, record."""
+"""The loop. Read it top to bottom: a global batch, forward and backward of each micro-batch, clip, step, record; once
+in a while validate and save."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 
+from outlive.engines.native.numbers import Movement, Skipped, suspects, why_skipped
 from outlive.engines.native.schedule import learning_rate
 from outlive.engines.native.source import FixedBatches, PlanSource, Step
 from outlive.learn.methods import Method
@@ -33,52 +36,91 @@ class Training:
     schedule: Optimizer
     randomness: Randomness
     validation: FixedBatches | None
+    skipped: Skipped
+    movement: Movement
+    owes_validation: bool = True
+    """Whether the place that `source` begins at is still to be validated."""
 
 
-def train(training: Training, record: Callable[[Record], None]) -> int:
-    """Train to the end of the source; every step, and every validation, is recorded. Returns the number of steps."""
+class Keeper(Protocol):
+    """Who keeps what the loop makes."""
+
+    def event(self, kind: str, **values: Any) -> None:
+        """Write down what happened."""
+
+    def stop_asked(self) -> bool:
+        """Whether the run is to end after this step, and go on some other day."""
+
+    def due(self, step: int) -> bool:
+        """Whether the state after `step` steps is to be saved. Raises WorkError where an earlier save has failed."""
+
+    def validates(self) -> bool:
+        """Whether what is saved is validated first."""
+
+    def save(self, training: Training, validation_loss: float | None, last: bool) -> None:
+        """Save the state as it is now."""
+
+
+def train(training: Training, record: Callable[[Record], None], keeper: Keeper | None = None) -> int:
+    """Train to the end of the source; every step and every validation is recorded. Returns the number of steps done."""
     num_steps = training.source.num_steps()
     training.model.model.train()
-    if training.validation is not None:
-        record_validation(training, training.validation, 0, record)
+    if training.validation is not None and training.owes_validation:
+        record_validation(training, training.validation, training.source.cursor.step, record)
     for step in training.source:
         started = time.perf_counter()
+        training.randomness.begin_step(step.cursor.step)
         lr = learning_rate(training.schedule, step.cursor.step, num_steps)
         for group in training.optimizer.param_groups:
             group["lr"] = lr
-        loss = forward_backward(training, step)
-        grad_norm = clip(training.model.trained().values(), training.schedule.clip)
-        training.optimizer.step()
+        shares = forward_backward(training, step)
+        grad_norm = float(clip(training.model.trained().values(), training.schedule.clip))
+        loss = float(shares.sum())
+        skipped = why_skipped(loss, grad_norm)
+        if skipped is None:
+            training.optimizer.step()
         training.optimizer.zero_grad()
-        record(_train_record(step, float(loss), float(grad_norm), lr, time.perf_counter() - started))
-        refuse_nonfinite(step.cursor.step + 1, loss=float(loss), gradient_norm=float(grad_norm))
+        seconds = time.perf_counter() - started
+        record(_train_record(step, loss, grad_norm, lr, skipped, seconds))
+        _count_skipped(training, step, shares, skipped, keeper)
 
         # once in a while:
-        last = step.cursor.step + 1 == num_steps
-        if training.validation is not None and (last or training.source.cursor.epoch > step.cursor.epoch):
-            record_validation(training, training.validation, step.cursor.step + 1, record)
-    return num_steps
+        done = step.cursor.step + 1
+        last = done == num_steps
+        stopping = keeper is not None and not last and keeper.stop_asked()
+        due = keeper is not None and keeper.due(done)
+        ends_pass = training.source.cursor.epoch > step.cursor.epoch
+        wanted = last or ends_pass or (due and keeper is not None and keeper.validates())
+        training.owes_validation = wanted and stopping  # whoever sent the signal does not wait for long
+        validation_loss = None
+        if training.validation is not None and wanted and not stopping:
+            validation_loss = record_validation(training, training.validation, done, record)
+        if keeper is not None and (due or last or stopping):
+            keeper.save(training, validation_loss, last)
+        if stopping:
+            break
+    return training.source.cursor.step
 
 
-def refuse_nonfinite(step: int, **values: float) -> None:
-    """Raise WorkError where a number is NaN or infinite: from then on the weights are, too, and stay so."""
-    for name, value in values.items():
-        if not math.isfinite(value):
-            raise WorkError(
-                f"the {name.replace('_', ' ')} of step {step} is {value}: nothing is saved",
-                fix="lower optimizer.lr, lengthen optimizer.warmup, or look for broken rows in first_batch.html",
-            )
+def _count_skipped(
+    training: Training, step: Step, shares: torch.Tensor, skipped: str | None, keeper: Keeper | None
+) -> None:
+    number = step.cursor.step + 1
+    if skipped is not None and keeper is not None:
+        keeper.event("skipped_step", step=number, why=skipped, sample_ids=suspects(step.micro_batches, shares))
+    training.skipped.count(number, skipped)
 
 
 def forward_backward(training: Training, step: Step) -> torch.Tensor:
-    """The global objective of one step, and its gradient summed into the parameters."""
-    total = torch.zeros((), device=training.model.device)
-    for batch in step.micro_batches:
+    """Each micro-batch's share of the step's global objective, [num_micro_batches]; the gradient of their sum is added
+    up in the parameters."""
+    shares = torch.zeros(len(step.micro_batches), device=training.model.device)
+    for place, batch in enumerate(step.micro_batches):
         training.randomness.set(step.cursor.step, batch.packs)
         share = micro_batch_objective(training.model, batch, training.method, step.totals, training.router)
         share.backward()  # type: ignore[no-untyped-call]
-        total += share.detach()
-    return total
+        shares[place] = share.detach()
+    return shares
 
 
 def clip(parameters: Iterable[torch.nn.Parameter], max_norm: float | None) -> torch.Tensor:
@@ -86,11 +128,20 @@ def clip(parameters: Iterable[torch.nn.Parameter], max_norm: float | None) -> to
     return torch.nn.utils.clip_grad_norm_(list(parameters), float("inf") if max_norm is None else max_norm)
 
 
-def record_validation(training: Training, batches: FixedBatches, step: int, record: Callable[[Record], None]) -> None:
-    """Validate and record it. Raises WorkError where the loss is no number."""
+def record_validation(
+    training: Training, batches: FixedBatches, step: int, record: Callable[[Record], None]
+) -> float | None:
+    """Validate and record it; the loss, or None where it is no number. Before the first step that is a WorkError."""
     entry = validate(training, batches, step)
     record(entry)
-    refuse_nonfinite(step, validation_loss=entry.loss if entry.loss is not None else math.nan)
+    if entry.loss is not None and math.isfinite(entry.loss):
+        return entry.loss
+    if step == 0:
+        raise WorkError(
+            f"the validation loss is {entry.loss} before any training",
+            fix="look for broken weights in the model, or for broken rows with `outlive inspect`",
+        )
+    return None
 
 
 @torch.no_grad()
@@ -113,7 +164,7 @@ def validate(training: Training, batches: FixedBatches, step: int) -> Record:
     )
 
 
-def _train_record(step: Step, loss: float, grad_norm: float, lr: float, seconds: float) -> Record:
+def _train_record(step: Step, loss: float, grad_norm: float, lr: float, skipped: str | None, seconds: float) -> Record:
     return Record(
         kind="train",
         step=step.cursor.step + 1,
@@ -123,6 +174,7 @@ def _train_record(step: Step, loss: float, grad_norm: float, lr: float, seconds:
         loss=loss,
         grad_norm=grad_norm,
         lr=lr,
+        skipped=skipped,
         target_tokens_per_second=step.num_targets / seconds,
         real_tokens_per_second=step.num_tokens / seconds,
         memory=peak_memory(),

@@ -25,14 +25,17 @@ def make_optimizer(parameters: Iterable[torch.nn.Parameter], section: Optimizer)
 def learning_rate(section: Optimizer, step: int, num_steps: int) -> float:
     """The learning rate of step `step` (from 0) of `num_steps`: linear warm-up, then the schedule.
 
+    Where the run file names schedule_steps, they take the place of `num_steps`; the steps after them stay at the end.
+
     The last step of the warm-up has the peak. cosine: lr·(r + (1-r)·(1 + cos(π·t))/2) with r = min_lr_ratio and t the
     share of the steps after the warm-up (Loshchilov and Hutter 2016, arXiv:1608.03983); linear: r + (1-r)·(1-t).
     """
+    num_steps = section.schedule_steps or num_steps
     warmup = math.ceil(section.warmup * num_steps) if section.warmup < 1 else int(section.warmup)
     if step < warmup:
         return section.lr * (step + 1) / warmup
     if section.schedule == "constant":
         return section.lr
-    progress = (step - warmup) / max(1, num_steps - warmup)
+    progress = min(1.0, (step - warmup) / max(1, num_steps - warmup))
     falling = (1 + math.cos(math.pi * progress)) / 2 if section.schedule == "cosine" else 1 - progress
     return section.lr * (section.min_lr_ratio + (1 - section.min_lr_ratio) * falling)

@@ -13,6 +13,7 @@ from outlive.data.plan import Cursor, Layout, Mixture, Plan, make_plan, rank_pac
 from outlive.learn.loss_rule import count
 from outlive.run.config import Stop
 from outlive.run.errors import WorkError
+from outlive.run.files import hash_json
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,10 @@ class Step:
 
 @dataclass
 class PlanSource:
-    """Steps of a plan of data, from `cursor` on. `micro_packs`: packs of one forward; rank `rank` of `world`."""
+    """Steps of a plan of data, from `cursor` on. `micro_packs`: packs of one forward; rank `rank` of `world`.
+
+    `tokens`: trained on so far. Both move on with every step; `begin` is where they stood first.
+    """
 
     mixture: Mixture
     layout: Layout
@@ -36,9 +40,19 @@ class PlanSource:
     stop: Stop
     micro_packs: int
     cursor: Cursor = field(default_factory=Cursor)
+    tokens: int = 0
     rank: int = 0
     world: int = 1
     _plan: Plan | None = None
+
+    def __post_init__(self) -> None:
+        self.begin = self.cursor, self.tokens
+
+    @cached_property
+    def plan_key(self) -> str:
+        """A hash of all that decides which packs a pass holds, in which order: cursors of equal keys mean the same."""
+        stores = [[store.folder.name, weight] for store, weight in self.mixture.weighted()]
+        return hash_json([stores, self.layout.sequence_length, self.layout.packing, self.layout.window, self.seed])
 
     def plan(self, epoch: int) -> Plan:
         """The plan of an epoch; the newest is kept."""
@@ -47,21 +61,26 @@ class PlanSource:
         return self._plan
 
     def num_steps(self) -> int:
-        """The steps of the whole run, from its beginning: the first of epochs, steps and tokens that is reached."""
+        """The steps of the whole run, those before `begin` included: to the first of epochs, steps and tokens."""
         if self.stop.steps is not None and self.stop.epochs is None and self.stop.tokens is None:
-            return self.stop.steps  # no need to plan every pass that it takes
-        steps = tokens = epoch = 0
+            return max(self.stop.steps, self.begin[0].step)  # no need to plan every pass that it takes
+        (epoch, pack, steps), tokens = self.begin
         while self.stop.epochs is None or epoch < self.stop.epochs:
-            per_step = _tokens_per_step(self.plan(epoch))
+            if self._reached(steps, tokens):
+                break
+            per_step = _tokens_per_step(self.plan(epoch), pack)
             if self.stop.tokens is not None:
                 reached = np.flatnonzero(tokens + np.cumsum(per_step) >= self.stop.tokens)
                 if len(reached):
                     steps += int(reached[0]) + 1
                     break
-            steps, tokens, epoch = steps + len(per_step), tokens + int(per_step.sum()), epoch + 1
-            if self.stop.steps is not None and steps >= self.stop.steps:
-                break
-        return min(steps, self.stop.steps or steps)
+            steps, tokens, epoch, pack = steps + len(per_step), tokens + int(per_step.sum()), epoch + 1, 0
+        return min(steps, max(self.stop.steps or steps, self.begin[0].step))
+
+    def _reached(self, steps: int, tokens: int) -> bool:
+        return (self.stop.steps is not None and steps >= self.stop.steps) or (
+            self.stop.tokens is not None and tokens >= self.stop.tokens
+        )
 
     def __iter__(self) -> Iterator[Step]:
         num_steps = self.num_steps()
@@ -82,6 +101,7 @@ class PlanSource:
         self.cursor = after if packs.stop < plan.num_packs else Cursor(epoch + 1, 0, step + 1)
         num_targets = sum(batch.num_targets for batch in everything)
         num_tokens = sum(batch.num_tokens for batch in everything)
+        self.tokens += num_tokens
         return Step(Cursor(epoch, first_pack, step), ranks[self.rank], totals, num_tokens, num_targets)
 
     def _micro_batches(self, plan: Plan, packs: list[int | None]) -> list[Batch]:
@@ -91,15 +111,20 @@ class PlanSource:
 
 @dataclass(frozen=True)
 class FixedBatches:
-    """The micro-batches of a whole plan, made anew at each pass: the validation rows, always in the same order."""
+    """The micro-batches of a plan, made anew at each pass: the validation rows, always in the same order.
+
+    `num_packs`: take only the first so many packs.
+    """
 
     plan: Plan
     mixture: Mixture
     micro_packs: int
+    num_packs: int | None = None
 
     def __iter__(self) -> Iterator[Batch]:
-        for begin in range(0, self.plan.num_packs, self.micro_packs):
-            yield make_batch(self.plan, self.mixture, range(begin, min(begin + self.micro_packs, self.plan.num_packs)))
+        end = min(self.plan.num_packs, self.num_packs or self.plan.num_packs)
+        for begin in range(0, end, self.micro_packs):
+            yield make_batch(self.plan, self.mixture, range(begin, min(begin + self.micro_packs, end)))
 
     @cached_property
     def totals(self) -> dict[str, float]:
@@ -111,9 +136,9 @@ class FixedBatches:
         return sum(batch.num_targets for batch in self)
 
 
-def _tokens_per_step(plan: Plan) -> np.ndarray:
+def _tokens_per_step(plan: Plan, first_pack: int) -> np.ndarray:
     per_segment = np.concatenate([[0], np.cumsum(plan.end - plan.start)])
-    bounds = plan.pack_start[:: plan.layout.packs_per_step]
-    if plan.num_packs % plan.layout.packs_per_step:
+    bounds = plan.pack_start[first_pack :: plan.layout.packs_per_step]
+    if (plan.num_packs - first_pack) % plan.layout.packs_per_step:
         bounds = np.append(bounds, plan.pack_start[-1])
     return np.diff(per_segment[bounds])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from outlive.run.settings.base import Count, Mistake, NotBuilt, Section, later
 
@@ -89,6 +89,9 @@ class Optimizer(Section):
     """Linear warm-up from 0: below 1 a share of all steps, from 1 a number of steps."""
     min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Learning rate at the end, as a share of the peak (cosine and linear)."""
+    schedule_steps: Count | None = None
+    """Steps over which the schedule goes from the peak to its end, the warm-up included; null: all steps of the run.
+    Steps after them have the learning rate of the end."""
     clip: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest norm of the whole gradient, above which it is scaled down; null for none."""
 
@@ -156,6 +159,9 @@ class Stop(Section):
     """Optimizer steps."""
     tokens: Count | None = None
     """Tokens trained on, padding not counted."""
+    nonfinite_steps: Count = 5
+    """After so many steps in a row whose loss or gradient is no number, training stops. Each of them changes no
+    weights and is counted."""
     early_stopping: Annotated[None, NotBuilt(None)] = None
     """Stop when the validation loss or an eval no longer improves."""
 
@@ -166,17 +172,25 @@ class Stop(Section):
         return self
 
 
-class Checkpoint(Section):
-    """What is saved while training runs. In this version a run saves once, at its end."""
+def _a_measure(value: Any) -> Any:
+    if isinstance(value, str) and value != "validation_loss":
+        raise Mistake(f"{value!r} is no measure of this version", fix="set checkpoint.best to validation_loss or null")
+    return value
 
-    every: Annotated[int | None, NotBuilt(None)] = None
-    """Steps between two checkpoints."""
-    keep: Annotated[int | None, NotBuilt(None)] = None
-    """How many checkpoints are kept."""
-    best: Annotated[str | None, NotBuilt(None)] = None
-    """The measure by which the best checkpoint is chosen."""
-    model: Annotated[str, NotBuilt("last")] = "last"
-    """Which checkpoints hold a model that can be served."""
+
+class Checkpoint(Section):
+    """What is saved while training runs. Every checkpoint can be gone on from; the last step is always saved."""
+
+    every: Count | None = 200
+    """Steps between two checkpoints; null saves at the end only."""
+    keep: Count | None = 3
+    """How many of the newest checkpoints are kept, besides the best; null keeps all."""
+    best: Annotated[Literal["validation_loss"], BeforeValidator(_a_measure)] | None = "validation_loss"
+    """The measure by which the best checkpoint is chosen and kept; null chooses none. With validation_loss, each
+    checkpoint is validated."""
+    model: Literal["every", "best", "last"] = "every"
+    """Which checkpoints also hold a model or adapter that can be served: every one, those that were the best so far
+    when they were saved, or the last."""
 
 
 class Export(Section):
@@ -184,8 +198,8 @@ class Export(Section):
 
     dtype: Literal["bf16", "fp32", "fp16"] = "bf16"
     """Number format of the saved weights."""
-    merged: Annotated[bool, NotBuilt(False)] = False
-    """Also save the base model with the adapter merged in."""
+    merged: bool = False
+    """At the end, also save the base model with the adapter merged in, as model/ beside adapter/."""
     gguf: Annotated[str | None, NotBuilt(None)] = None
     """Also save a GGUF file of this quantisation."""
     hub: Annotated[str | None, NotBuilt(None)] = None

@@ -93,7 +93,7 @@ class Run(Section):
     @classmethod
     def _a_folder_name(cls, value: str) -> str:
         if reason := name_mistake(value):
-            raise Mistake(reason)
+            raise Mistake(reason, fix="use letters, digits, - and _")
         return value
 
     @field_validator("model")
@@ -115,6 +115,12 @@ class Run(Section):
                 "an adapter beside fresh weights could not be used: it is saved alone, and they are not",
                 key=("adapter",),
                 fix="remove the adapter section: a fresh model is trained whole",
+            )
+        if self.export.merged and not self.adapter:
+            raise Mistake(
+                "there is no adapter to merge: all weights are trained",
+                key=("export", "merged"),
+                fix="remove export.merged: model/ holds the whole model",
             )
         length = self.data.sequence_length
         for key in ("tokens", "micro_tokens"):
