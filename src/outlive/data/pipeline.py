@@ -63,9 +63,9 @@ def _read_row(row: Row, maker: SampleMaker, ledger: Ledger, columns: Mapping[str
         return RowResult(row, conversation, samples, None, values, content_hash(conversation))
     except Refusal as refusal:
         return RowResult(row, conversation, [], refusal, {}, 0)
-    except TemplateError:  # stopped at a limit: the template's fault, not this row's
-        raise
     except InputError as error:  # the tokenizer can't take the text
+        if isinstance(error, TemplateError) and error.reason == "limit":  # the template's fault, not this row's
+            raise
         return RowResult(row, conversation, [], Refusal("bad_text", error.what), {}, 0)
 
 

@@ -1,5 +1,5 @@
-"""The sandbox in which chat templates run. They come from strangers: no attribute of Python is reachable, and no
-value that a template is given can be changed by it.
+"""The sandbox in which chat templates run. They come from strangers: no attribute of Python is reachable, no value
+that a template is given can be changed by it, and what it does is counted and limited (`limits`).
 
 The settings and helper functions are those that chat templates are written for (transformers 5.24).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -16,8 +16,11 @@ import jinja2
 import jinja2.ext
 from jinja2 import meta, nodes
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
+from jinja2.utils import Namespace, generate_lorem_ipsum
+
+from outlive.text import limits
+from outlive.text.measure import LimitReached
+from outlive.text.sandbox import MeteredEnvironment, render_metered
 
 # Unicode noncharacters: no text that means anything holds them; a render that does is not marked at all.
 MARK_START, MARK_END = "\ufdd0", "\ufdd1"
@@ -78,8 +81,28 @@ def _refuse_private(name: Any) -> None:
         raise jinja2.exceptions.SecurityError(f"a namespace may not hold the private name {name!r}")
 
 
-def _raise_exception(message: Any) -> None:
-    raise RaisedByTemplate(message)
+@jinja2.pass_context
+def _raise_exception(context: Any, message: Any) -> None:
+    raise RaisedByTemplate(context.meter.text(message))
+
+
+def _range(*args: int) -> range:
+    """`range` for templates, of a length that a loop can go through."""
+    numbers = range(*args)
+    try:
+        short = len(numbers) <= limits.MAX_RANGE
+    except OverflowError:  # more than any list can hold
+        short = False
+    if not short:
+        raise LimitReached(f"it asks for a range of more than {limits.MAX_RANGE:,} numbers", "loop over the messages")
+    return numbers
+
+
+@jinja2.pass_context
+def _lipsum(context: Any, n: int = 5, html: bool = True, min: int = 20, max: int = 100) -> str:
+    context.meter.step(n * max)
+    context.meter.fits(n * max * 20)
+    return generate_lorem_ipsum(n, html, min, max)
 
 
 def _tojson(
@@ -93,12 +116,12 @@ def _tojson(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _environment(generation: type[_Generation]) -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[generation, jinja2.ext.loopcontrols]
+def _environment(generation: type[_Generation]) -> MeteredEnvironment:
+    environment = MeteredEnvironment(
+        {"tojson": _tojson}, trim_blocks=True, lstrip_blocks=True, extensions=[generation, jinja2.ext.loopcontrols]
     )
-    environment.filters["tojson"] = _tojson
     environment.globals |= {"raise_exception": _raise_exception, "dict": _Dict(), "namespace": _Namespace}
+    environment.globals |= {"range": _range, "lipsum": _lipsum}
     return environment
 
 
@@ -107,16 +130,54 @@ _PLAIN, _MARKED = _environment(_Generation), _environment(_MarkedGeneration)
 
 @lru_cache(maxsize=256)
 def compiled(source: str, marked: bool) -> types.CodeType:
-    """The template as code, compiled once per process. Raises jinja2.TemplateSyntaxError."""
+    """The template as code, compiled once per process. Raises jinja2.TemplateSyntaxError and LimitReached."""
     environment = _MARKED if marked else _PLAIN
-    return environment.compile(source)
+    if len(source) > limits.MAX_SOURCE:
+        raise LimitReached(
+            f"it has {len(source):,} characters, the limit is {limits.MAX_SOURCE:,}",
+            "name a file that holds a chat template and nothing else",
+        )
+    try:
+        return environment.compile(source)
+    except (RecursionError, MemoryError, SyntaxError) as error:
+        if isinstance(error, jinja2.TemplateSyntaxError):
+            raise
+        # no line is known: Jinja's parser and Python's compiler give up somewhere inside
+        raise LimitReached("its blocks or brackets lie too deep inside each other", "write it flatter") from None
 
 
 def instance(source: str, marked: bool, strftime_now: Callable[[str], str]) -> jinja2.Template:
     """A template that can render, with `strftime_now` as its clock."""
     environment = _MARKED if marked else _PLAIN
-    names = environment.make_globals({"strftime_now": strftime_now})
+    names = environment.make_globals({"strftime_now": _clock(strftime_now)})
     return environment.template_class.from_code(environment, compiled(source, marked), names, None)
+
+
+def render(template: jinja2.Template, variables: Mapping[str, Any]) -> str:
+    """What the template makes of the variables. Raises whatever it raises; LimitReached where it was stopped."""
+    try:
+        return render_metered(template, variables)
+    except RecursionError:  # through filters and calls that go deeper than macros do
+        raise LimitReached("it calls itself too deep", "look for a macro that calls itself without end") from None
+
+
+def line_of(error: BaseException) -> int | None:
+    """The line of the template at which an error was raised in a render; None where that is not known."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if "__jinja_template__" in trace.tb_frame.f_globals or trace.tb_frame.f_code.co_filename == "<template>":
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def _clock(strftime_now: Callable[[str], str]) -> Callable[[str], str]:
+    def clock(format: str) -> str:
+        if len(format) > limits.MAX_FORMAT:
+            raise LimitReached(f"a date's format has more than {limits.MAX_FORMAT:,} characters", "write a shorter one")
+        return strftime_now(format)
+
+    return clock
 
 
 @lru_cache(maxsize=256)

@@ -35,7 +35,9 @@ class Turn(NamedTuple):
 
 
 class Chat:
-    """A conversation with its template: renders of the whole and of its beginnings, or Refusal('template_error')."""
+    """A conversation with its template: renders of the whole and of its beginnings, or Refusal('template_error').
+
+    A template that was stopped at a limit is no fault of one row: its TemplateError goes through."""
 
     def __init__(
         self,
@@ -54,12 +56,16 @@ class Chat:
         try:
             return self.template.render_plain(messages, tools=self.tools, add_generation_prompt=prompt)
         except TemplateError as error:
+            if error.reason == "limit":
+                raise
             raise Refusal("template_error", f"{what}: {error.detail}") from error
 
     def try_render(self, messages: list[Message]) -> str | None:
         try:
             return self.template.render_plain(messages, tools=self.tools, add_generation_prompt=False)
-        except TemplateError:
+        except TemplateError as error:
+            if error.reason == "limit":
+                raise
             return None
 
     def prompt(self, turn: int) -> str:

@@ -31,12 +31,13 @@ class Refusal(InputError):
     """A row or a conversation that can't be used. `reason`: a name from a fixed list; `detail`: where and what.
 
     A detail quotes what was found, which may be a whole book: past MAX_DETAIL characters it is cut, with a "…".
+    `path`: keys and indices of the value in the row that is meant, where it is one.
     """
 
-    def __init__(self, reason: str, detail: str = "") -> None:
+    def __init__(self, reason: str, detail: str = "", path: tuple[str | int, ...] = ()) -> None:
         detail = detail if len(detail) <= MAX_DETAIL else detail[: MAX_DETAIL - 1] + "…"
-        self.reason, self.detail = reason, detail
+        self.reason, self.detail, self.path = reason, detail, path
         super().__init__(f"{reason}: {detail}" if detail else reason)
 
-    def __reduce__(self) -> tuple[type[Refusal], tuple[str, str]]:
-        return type(self), (self.reason, self.detail)
+    def __reduce__(self) -> tuple[type[Refusal], tuple[str, str, tuple[str | int, ...]]]:
+        return type(self), (self.reason, self.detail, self.path)

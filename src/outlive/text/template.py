@@ -16,27 +16,30 @@ from outlive.run.errors import InputError
 from outlive.run.files import hash_json
 from outlive.text import environment
 from outlive.text.environment import MARK_END, MARK_START
+from outlive.text.measure import LimitReached
 
 if TYPE_CHECKING:
     from outlive.text.tokenizer import Tokenizer
 
 Message = dict[str, Any]
 # Names under which a message's reasoning is given; templates read the first, some older ones the second.
+_MAX_QUOTED = 1_000  # characters of what a template says of its failure
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 
 
 class TemplateError(InputError):
     """A chat template that can't be compiled, or that can't render a conversation.
 
-    reason: 'syntax' | 'raised' (the template's own raise_exception) | 'failed' | 'empty' | 'not_json'.
+    reason: 'syntax' | 'raised' (the template's own raise_exception) | 'failed' | 'empty' | 'not_json' | 'limit' (it was
+    stopped: it does too much, see `limits`; a fault of the template, so no row is refused for it).
     """
 
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: str, detail: str, where: str | None = None, fix: str | None = None) -> None:
         self.reason, self.detail = reason, detail
-        super().__init__(f"chat template: {detail}")
+        super().__init__(f"chat template: {detail}", where=where, fix=fix)
 
-    def __reduce__(self) -> tuple[type[TemplateError], tuple[str, str]]:
-        return type(self), (self.reason, self.detail)
+    def __reduce__(self) -> tuple[type[TemplateError], tuple[str, str, str | None, str | None]]:
+        return type(self), (self.reason, self.detail, self.where, self.fix)
 
 
 class ChatTemplate:
@@ -45,6 +48,7 @@ class ChatTemplate:
     special_tokens: name → text, visible to the template ('bos_token' …). end_of_turn: texts that end a turn, on which
     a server stops. date: 'YYYY-MM-DD', the day that strftime_now tells (None: now). kwargs: variables for every render.
     tool_source: another template, used when tools are given (models with a 'tool_use' template have one).
+    name: where the template is from, for errors: its file, or words such as "the tokenizer's template".
     Raises TemplateError('syntax') and, for a malformed date, InputError.
     """
 
@@ -56,23 +60,29 @@ class ChatTemplate:
         date: str | None = None,
         kwargs: Mapping[str, Any] | None = None,
         tool_source: str | None = None,
+        name: str | None = None,
     ) -> None:
+        self.name = name
         self.source, self.tool_source, self.date = source, tool_source, date
         self.special_tokens = dict(special_tokens or {})
         self.end_of_turn = tuple(text for text in end_of_turn if text)
         self.kwargs = dict(kwargs or {})
         self._day = None if date is None else _day(date)
-        found = [_facts(text) for text in (source, tool_source) if text is not None]
+        found = [_facts(text, name) for text in (source, tool_source) if text is not None]
         self.has_generation_marks = any(marked for marked, _ in found)
         self.uses_date = any("strftime_now" in names for _, names in found)
         self._instances: dict[tuple[bool, bool], jinja2.Template] = {}
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, source: str | None = None, date: str | None = None) -> ChatTemplate:
-        """The template of a tokenizer, or `source` with its special tokens. InputError if there is none."""
+    def of(
+        cls, tokenizer: Tokenizer, source: str | None = None, date: str | None = None, name: str | None = None
+    ) -> ChatTemplate:
+        """The template of a tokenizer, or `source` (from the file `name`) with its special tokens. InputError if there
+        is none."""
         tool_source = None
         if source is None:
             source, tool_source = tokenizer.chat_template, tokenizer.chat_templates.get("tool_use")
+            name = f"the tokenizer's template, {tokenizer.folder}"
         if source is None:
             named = ", ".join(sorted(tokenizer.chat_templates))
             raise InputError(
@@ -82,7 +92,7 @@ class ChatTemplate:
                 where=str(tokenizer.folder),
                 fix="name a template file: data.chat_template, or --chat-template",
             )
-        return cls(source, tokenizer.special_tokens, tokenizer.end_of_turn, date, tool_source=tool_source)
+        return cls(source, tokenizer.special_tokens, tokenizer.end_of_turn, date, tool_source=tool_source, name=name)
 
     @cached_property
     def hash(self) -> str:
@@ -156,11 +166,13 @@ class ChatTemplate:
         variables |= self.special_tokens | self.kwargs | options
         template = self._template(marked, with_tools=variables["tools"] is not None)
         try:
-            return template.render(variables, messages=messages)
+            return environment.render(template, variables | {"messages": messages})
         except environment.RaisedByTemplate as error:
-            raise TemplateError("raised", f"it refuses this conversation: {error}") from error
+            raise TemplateError("raised", f"it refuses this conversation: {str(error)[:_MAX_QUOTED]}") from error
+        except LimitReached as error:
+            raise _stopped(error, self.name, environment.line_of(error)) from error
         except Exception as error:  # the template is a program: whatever it raises is this row's fault or its own
-            raise TemplateError("failed", f"{type(error).__name__}: {error}") from error
+            raise TemplateError("failed", f"{type(error).__name__}: {str(error)[:_MAX_QUOTED]}") from error
 
     def _template(self, marked: bool, with_tools: bool) -> jinja2.Template:
         with_tools = with_tools and self.tool_source is not None
@@ -185,12 +197,19 @@ def _day(date: str) -> datetime.datetime:
         raise InputError(f"the date is {date!r}", fix="write it as YYYY-MM-DD, for example 2025-01-31") from error
 
 
-def _facts(source: str) -> tuple[bool, frozenset[str]]:
+def _stopped(error: LimitReached, name: str | None, line: int | None) -> TemplateError:
+    at = "" if line is None else f", line {line}"
+    return TemplateError("limit", f"stopped: {error.what}", f"{name or 'the chat template'}{at}", error.fix)
+
+
+def _facts(source: str, name: str | None) -> tuple[bool, frozenset[str]]:
     try:
         environment.compiled(source, False)
         return environment.facts(source)
+    except LimitReached as error:
+        raise _stopped(error, name, None) from error
     except jinja2.TemplateSyntaxError as error:
-        raise TemplateError("syntax", f"line {error.lineno}: {error.message}") from error
+        raise TemplateError("syntax", f"line {error.lineno}: {error.message}", name) from error
     except Exception as error:  # for instance a nesting that Python can't compile
         raise TemplateError("syntax", f"{type(error).__name__}: {error}") from error
 

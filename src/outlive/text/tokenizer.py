@@ -23,6 +23,8 @@ _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_
 _TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 Template = str | dict[str, str] | None
 
+GET_AGAIN = "get the tokenizer's files again from where the model comes from"
+
 
 class Tokenizer:
     """Text ↔ token ids. Made by `Tokenizer.load(folder)`; holds no truncation, no padding and no clean-up.
@@ -64,7 +66,8 @@ class Tokenizer:
         try:
             backend = Backend.from_file(str(file))
         except Exception as error:  # the library raises bare Exception for every malformed file
-            raise InputError(f"tokenizer.json can't be read: {error}", where=str(file)) from error
+            what, fix = f"tokenizer.json can't be read: {error}", "get the file again from where the model is from"
+            raise InputError(what, where=str(file), fix=fix) from error
         try:
             special = _add_tokens(backend, config, folder)
             backend.encode_special_tokens = bool(config.get("split_special_tokens", False))
@@ -152,7 +155,8 @@ class Tokenizer:
         try:
             encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
-            raise InputError(f"a text can't be tokenised: {_why_not(texts, error)}") from error
+            fix = "take the text out, or write it anew"
+            raise InputError(f"a text can't be tokenised: {_why_not(texts, error)}", fix=fix) from error
         return [encoding.ids for encoding in encodings]
 
     def text_frame(self) -> tuple[list[int], list[int]]:
@@ -255,7 +259,7 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the file can't be read: {error}", where=str(path)) from error
+        raise InputError(f"the file can't be read: {error}", where=str(path), fix=GET_AGAIN) from error
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -265,9 +269,9 @@ def _read_object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(_read_text(path))
     except json.JSONDecodeError as error:
-        raise InputError(f"not valid JSON: {error}", where=str(path)) from error
+        raise InputError(f"not valid JSON: {error}", where=str(path), fix=GET_AGAIN) from error
     if not isinstance(value, dict):
-        raise InputError("not a JSON object", where=str(path))
+        raise InputError("not a JSON object", where=str(path), fix=GET_AGAIN)
     return value
 
 
