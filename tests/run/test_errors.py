@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import pickle
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -186,3 +188,16 @@ def test_errors_survive_copies_and_processes() -> None:
 def test_the_nearest_name() -> None:
     assert nearest("lrr", ["lr", "betas"]) == "lr"
     assert nearest("zzz", ["lr", "betas"]) is None
+
+
+def test_every_error_says_what_to_do() -> None:
+    """Each call that makes an error for the user gives a remedy; those that gather other errors carry theirs."""
+    gathering = {"bad_rows.py", "mistakes.py"}
+    without = []
+    for path in sorted((Path(__file__).parents[2] / "src" / "outlive").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("InputError", "WorkError", "Resumable"):
+                given = {keyword.arg for keyword in node.keywords}
+                if not given & {"fix", None} and path.name not in gathering:
+                    without.append(f"{path.name}:{node.lineno}")
+    assert without == []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outlive.checkpoint.manifest import check_sizes, read_manifest
+from outlive.checkpoint.manifest import COPY_AGAIN, check_sizes, read_manifest
 from outlive.run.errors import InputError
 from outlive.run.files import disk_error, free_space, sync_folder
 
@@ -123,7 +123,7 @@ def _manifest(step: int, path: Path) -> dict[str, Any]:
     """The checkpoint's manifest. Raises InputError where it is not whole, or not the one of its step."""
     manifest = read_manifest(path)
     if not manifest["files"]:
-        raise InputError("the manifest is damaged: it names no file", where=str(path))
+        raise InputError("the manifest is damaged: it names no file", where=str(path), fix=COPY_AGAIN)
     if (named := manifest.get("step", step)) != step:
         raise InputError(f"the manifest is one of step {named}", where=str(path), fix="give it its own name back")
     check_sizes(path, manifest)

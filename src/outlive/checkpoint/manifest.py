@@ -12,6 +12,7 @@ from outlive.run.errors import InputError
 from outlive.run.files import hash_file, write_atomic
 
 NAME = "manifest.json"
+COPY_AGAIN = "use another checkpoint, or copy this one again from where it was made"
 
 
 def write_manifest(folder: Path, about: Mapping[str, Any] | None = None) -> None:
@@ -46,12 +47,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         for entry in manifest["files"].values():
             int(entry["size"]), str(entry["xxh3_128"])
     except FileNotFoundError:
-        raise InputError("the folder is not finished: it has no manifest.json", where=str(folder)) from None
+        raise InputError(
+            "the folder is not finished: it has no manifest.json", where=str(folder), fix=COPY_AGAIN
+        ) from None
     except OSError as error:
-        raise InputError(f"the manifest can't be read: {error.strerror}", where=str(folder / NAME)) from None
+        what = f"the manifest can't be read: {error.strerror}"
+        raise InputError(what, where=str(folder / NAME), fix=COPY_AGAIN) from None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         what = f"the manifest is damaged: {type(error).__name__}: {error}"
-        raise InputError(what, where=str(folder / NAME)) from None
+        raise InputError(what, where=str(folder / NAME), fix=COPY_AGAIN) from None
     return manifest
 
 
@@ -62,10 +66,10 @@ def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
         try:
             size = path.stat().st_size
         except OSError:
-            raise InputError("a file of the checkpoint is missing", where=str(path)) from None
+            raise InputError("a file of the checkpoint is missing", where=str(path), fix=COPY_AGAIN) from None
         if size != expected["size"]:
             what = f"a file of the checkpoint is damaged: it has {size} bytes instead of {expected['size']}"
-            raise InputError(what, where=str(path))
+            raise InputError(what, where=str(path), fix=COPY_AGAIN)
 
 
 def verify_manifest(folder: Path) -> None:
@@ -74,4 +78,5 @@ def verify_manifest(folder: Path) -> None:
     check_sizes(folder, manifest)
     for name, expected in manifest["files"].items():
         if hash_file(folder / name) != expected["xxh3_128"]:
-            raise InputError("a file of the checkpoint is damaged: its hash is another", where=str(folder / name))
+            what = "a file of the checkpoint is damaged: its hash is another"
+            raise InputError(what, where=str(folder / name), fix=COPY_AGAIN)

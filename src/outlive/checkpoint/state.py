@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from outlive.checkpoint.building import Building
+from outlive.checkpoint.manifest import COPY_AGAIN
 from outlive.run.errors import InputError
 
 FOLDER = "state"
@@ -40,9 +41,9 @@ def read_trainer(checkpoint: Path) -> dict[str, Any]:
         what = "the checkpoint has no state to go on from: state/trainer.json is missing"
         raise InputError(what, where=str(checkpoint), fix="go on from another checkpoint") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"state/trainer.json is damaged: {error}", where=str(path)) from None
+        raise InputError(f"state/trainer.json is damaged: {error}", where=str(path), fix=COPY_AGAIN) from None
     if not isinstance(trainer, dict):
-        raise InputError("state/trainer.json is damaged: it holds no object", where=str(path))
+        raise InputError("state/trainer.json is damaged: it holds no object", where=str(path), fix=COPY_AGAIN)
     return trainer
 
 

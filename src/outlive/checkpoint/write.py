@@ -70,7 +70,9 @@ def write_export(
     """
     if not (tokenizer / "tokenizer.json").is_file():
         raise WorkError(
-            "the tokenizer is not there any more, and a model without one is of no use", where=str(tokenizer)
+            "the tokenizer is not there any more, and a model without one is of no use",
+            where=str(tokenizer),
+            fix="put the folder back where it was",
         )
     part = export.kind
     copied = [name for name in TOKENIZER_FILES if (tokenizer / name).is_file()]

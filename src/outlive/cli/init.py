@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,8 @@ def command(
     from outlive.run import init_file
     from outlive.run.files import write_atomic
 
-    if file.exists():
+    file = Path(os.path.normpath(file))  # a/../run.yaml is run.yaml, whether there is an a or not
+    if os.path.lexists(file):
         raise InputError("this file exists already", where=str(file), fix="name another: outlive init FILE")
     text = init_file.init_text(model or init_file.MODEL, data or init_file.DATA, str(file))
     write_atomic(file, text)

@@ -51,7 +51,8 @@ def damage(folder: Path) -> InputError | None:
         files = sorted(os.scandir(folder), key=lambda entry: entry.name)
         marks = tuple((file.name, *_marks(file)) for file in files)
     except OSError as error:
-        return InputError(f"the store can't be read: {error.strerror}", where=str(folder))
+        fix = "make the folder readable, or delete it: it is built again"
+        return InputError(f"the store can't be read: {error.strerror}", where=str(folder), fix=fix)
     return _damage(folder, marks)
 
 

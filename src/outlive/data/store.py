@@ -148,7 +148,8 @@ class Store:
         try:
             self.manifest: dict[str, Any] = dict(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
         except FileNotFoundError:
-            raise InputError("this is no store: it has no manifest.json", where=str(folder)) from None
+            fix = "name a store's folder; `outlive prepare` prints it"
+            raise InputError("this is no store: it has no manifest.json", where=str(folder), fix=fix) from None
         except (ValueError, TypeError) as error:
             raise _damaged(folder / MANIFEST, error) from None
         if self.manifest.get("store_version") != VERSION:

@@ -23,7 +23,7 @@ class Randomness:
         self.packs: Sequence[PackPlace] = ()
 
     def begin_step(self, step: int) -> None:
-        """Seed every global generator by (seed, step): a loss of one's own may draw from them, and is resumed exactly."""
+        """Seed every global generator by (seed, step): a loss of one's own may draw from them, and resumes exactly."""
         key = order_key(self.seed, "step", step)
         torch.manual_seed(key >> 1)
         random.seed(key)

@@ -44,10 +44,11 @@ def _with_snapshot(model: Any, state: State) -> dict[str, Any]:
     given: dict[int, torch.Tensor] = {}
     for name, tensor in state.items():
         if name not in parameters:
-            raise InputError(f"the model has no parameter {name}", where="state")
+            fix = "give tensors by the names of model.named_parameters()"
+            raise InputError(f"the model has no parameter {name}", where="state", fix=fix)
         if tensor.shape != parameters[name].shape:
             what = f"{name} has the shape {list(tensor.shape)} instead of {list(parameters[name].shape)}"
-            raise InputError(what, where="state")
+            raise InputError(what, where="state", fix="give tensors of the parameters' own shapes")
         given[id(parameters[name])] = tensor
     found = dict(model.state_dict())
     return {name: given.get(id(parameters.get(name)), tensor) for name, tensor in found.items()}

@@ -124,7 +124,8 @@ def _write_model(gguf: Path, folder: Path) -> None:
         kinds = ("missing_keys", "unexpected_keys", "mismatched_keys")
         wrong = sorted(str(key) for kind in kinds for key in loading[kind])
         if wrong:
-            raise WorkError(f"{len(wrong)} tensors of file and model don't match", where=", ".join(wrong[:5]))
+            fix = "use the model's safetensors folder instead of the GGUF file"
+            raise WorkError(f"{len(wrong)} tensors of file and model don't match", where=", ".join(wrong[:5]), fix=fix)
         model.save_pretrained(folder)
     _rewrite(folder / "config.json", _clean_config)
     _rewrite(folder / "generation_config.json", _clean_generation_config)
@@ -148,7 +149,8 @@ def _clean_config(config: dict[str, Any]) -> dict[str, Any]:
     rope = dict(config["rope_parameters"])
     if rope["rope_type"] != "default":
         raise WorkError(
-            f"the rope type {rope['rope_type']!r} of this GGUF file can't be written for transformers 4 yet"
+            f"the rope type {rope['rope_type']!r} of this GGUF file can't be written for transformers 4",
+            fix="use the model's safetensors folder instead of the GGUF file",
         )
     rope["rope_theta"] = _shortest_float32(rope["rope_theta"])
     config |= {"rope_parameters": rope, "rope_theta": rope["rope_theta"], "torch_dtype": config["dtype"]}

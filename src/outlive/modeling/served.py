@@ -64,7 +64,8 @@ def _with_adapter(model: Any, adapter: Path) -> Any:
     from peft import PeftModel
 
     if not any((adapter / name).is_file() for name in ("adapter_model.safetensors", "adapter_model.bin")):
-        raise InputError("the adapter's folder holds no weights", where=str(adapter))
+        fix = "get the folder again from where it was trained"
+        raise InputError("the adapter's folder holds no weights", where=str(adapter), fix=fix)
     try:
         with quiet_peft():
             return PeftModel.from_pretrained(model, str(adapter))
@@ -93,7 +94,8 @@ def newest_checkpoint(path: Path, which: Which = "latest") -> Path | None:
             read_manifest(path)  # a checkpoint without one is not finished
             return path / part
     if (path / NAME).is_file() and (path / "state").is_dir():
-        raise InputError("the checkpoint holds no model, only what a run goes on from", where=str(path))
+        fix = "name a checkpoint with a model/ or adapter/, or its run (checkpoint.model says which hold one)"
+        raise InputError("the checkpoint holds no model, only what a run goes on from", where=str(path), fix=fix)
     return path
 
 
@@ -121,9 +123,13 @@ def _base_of(adapter: Path) -> tuple[str, str | None]:
     except FileNotFoundError:
         pass  # an adapter that PEFT or another tool saved: it names its base, and no hash of it
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"the adapter's base.json is damaged: {error}", where=str(adapter / "base.json")) from None
+        fix = "get the folder again from where it was trained"
+        where = str(adapter / "base.json")
+        raise InputError(f"the adapter's base.json is damaged: {error}", where=where, fix=fix) from None
     config_file = adapter / "adapter_config.json"
     try:
         return str(json.loads(config_file.read_text(encoding="utf-8"))["base_model_name_or_path"]), None
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"the adapter's config names no base model: {error}", where=str(config_file)) from None
+        fix = "write the base model's name into base_model_name_or_path"
+        what = f"the adapter's config names no base model: {error}"
+        raise InputError(what, where=str(config_file), fix=fix) from None

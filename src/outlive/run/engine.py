@@ -186,7 +186,8 @@ def _values(text: str, kind: type[Job] | type[Result]) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except ValueError as error:
-        raise InputError(f"a {kind.__name__.lower()} is a JSON file: {error}") from error
+        fix = "give the file as the engine's job wrote it"
+        raise InputError(f"a {kind.__name__.lower()} is a JSON file: {error}", fix=fix) from error
     fields = dataclasses.fields(kind)
     required = {
         entry.name
@@ -194,5 +195,6 @@ def _values(text: str, kind: type[Job] | type[Result]) -> dict[str, Any]:
         if entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING
     }
     if not isinstance(values, dict) or not required <= values.keys() <= {entry.name for entry in fields}:
-        raise InputError(f"a {kind.__name__.lower()} has the keys {', '.join(entry.name for entry in fields)}")
+        what = f"a {kind.__name__.lower()} has the keys {', '.join(entry.name for entry in fields)}"
+        raise InputError(what, fix="give the file as the engine's job wrote it")
     return values

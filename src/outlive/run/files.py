@@ -164,7 +164,7 @@ def hash_file(path: Path) -> str:
             while block := file.read(_BLOCK):
                 digest.update(block)
     except FileNotFoundError as error:
-        raise InputError("there is no such file", where=str(path)) from error
+        raise InputError("there is no such file", where=str(path), fix="check that the path is right") from error
     except OSError as error:
         raise disk_error(error, path, "read") from error
     return digest.hexdigest()

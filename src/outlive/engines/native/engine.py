@@ -122,9 +122,9 @@ class Attempt:
         training, num_steps = self.training, self.training.source.num_steps()
         resumed = str(self.job.resume_from) if self.job.resume_from else None
         self.event("started", step=training.source.cursor.step, num_steps=num_steps, resumed_from=resumed)
-        self.saver.trial(training, num_steps)
         if self.ready.run.export.merged:
             self.saver.merged = lambda: merged(self.ready, training, self._tell_rounding)
+        self.saver.trial(training, num_steps)
         self.started = time.perf_counter()
 
     def finish(self, steps: int) -> Result:

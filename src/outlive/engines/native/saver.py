@@ -86,18 +86,19 @@ class Saver:
         one = size_of(trial)
         remove(Saved(0, trial, {}))
         seconds = time.perf_counter() - started
-        self._refuse_too_little_space(one, num_steps - training.source.cursor.step)
+        at_end = 0 if self.merged is None else _merged_size(training, self.served.dtype)
+        self._refuse_too_little_space(one, at_end, num_steps - training.source.cursor.step)
         self.in_background = self._snapshot_fits(training)
         how = (
             "while training goes on" if self.in_background else "while training waits: a snapshot needs too much memory"
         )
         self.say(f"trial save: a checkpoint takes {size(one)} and {seconds:.1f} s; saves are written {how}")
 
-    def _refuse_too_little_space(self, one: int, steps: int) -> None:
+    def _refuse_too_little_space(self, one: int, at_end: int, steps: int) -> None:
         planned = 1 + (steps // self.section.every if self.section.every else 0)
         at_once = planned if self.section.keep is None else min(planned, self.section.keep + 2)  # + best, + the next
         held = sum(size_of(saved.path) for saved in saved_checkpoints(self.folder.checkpoints))
-        needed, free = max(0, one * at_once - held), free_space(self.folder.checkpoints)
+        needed, free = max(0, one * at_once + at_end - held), free_space(self.folder.checkpoints)
         if needed > free:
             raise InputError(
                 f"the checkpoints of this run need {size(needed)} ({at_once} at once, {size(one)} each), "
@@ -166,7 +167,11 @@ class Saver:
         except OutliveError as error:
             self._failure = error
         except BaseException as error:  # a thread's error is raised where the run waits for it
-            self._failure = WorkError(f"the checkpoint could not be written: {error}", where=str(folder))
+            self._failure = WorkError(
+                f"the checkpoint could not be written: {type(error).__name__}: {error}",
+                where=str(folder),
+                fix="see what the error says",
+            )
             self._failure.__cause__ = error
 
     def _write(
@@ -201,6 +206,12 @@ class Saver:
         needed = sum(tensor.numel() * tensor.element_size() for tensor in state_tensors(training).values())
         free = available_memory()
         return free == 0 or needed <= SNAPSHOT_SHARE * free
+
+
+def _merged_size(training: Training, dtype: str) -> int:
+    """About the bytes of the merged model: all parameters in the export's dtype."""
+    width = 4 if dtype == "fp32" else 2
+    return width * int(sum(parameter.numel() for parameter in training.model.model.parameters()))
 
 
 def write_served(building: Any, export: Export, served: Served) -> str:

@@ -96,7 +96,11 @@ class PlanSource:
         totals = count(everything)
         if totals["weight"] <= 0:
             names = sorted({segment.sample_id for batch in everything for segment in batch.segments})[:5]
-            raise WorkError(f"step {step + 1} has no target: no token of it carries loss", where=", ".join(names))
+            raise WorkError(
+                f"step {step + 1} has no target: no token of it carries loss",
+                where=", ".join(names),
+                fix="take these rows out, or raise batch.tokens so that others are in the step too",
+            )
         after = Cursor(epoch, packs.stop, step + 1)
         self.cursor = after if packs.stop < plan.num_packs else Cursor(epoch + 1, 0, step + 1)
         num_targets = sum(batch.num_targets for batch in everything)
