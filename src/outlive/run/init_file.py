@@ -11,9 +11,9 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from outlive.run.mistakes import section_in, section_of
+from outlive.run.names.translate import source_of
 from outlive.run.settings.base import NotBuilt, Section
 from outlive.run.settings.whole import Run
-from outlive.run.synonyms import source_of
 from outlive.run.yaml_file import dump, shown
 
 _HEAD = """\

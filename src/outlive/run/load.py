@@ -15,10 +15,10 @@ from outlive.run.errors import InputError
 from outlive.run.excerpt import both, said_on_command_line
 from outlive.run.folder import MAX_NAME, name_mistake
 from outlive.run.mistakes import input_error
+from outlive.run.names.translate import Given, is_synonym, refuse_twice, source_of, translate, two_names
 from outlive.run.overrides import parse_override, set_value
 from outlive.run.settings.base import Section
 from outlive.run.settings.whole import SCHEMA_VERSION, Run
-from outlive.run.synonyms import Given, is_synonym, refuse_twice, source_of, translate, two_names
 from outlive.run.yaml_file import Key, Parsed, dotted, read, shown
 
 # From each schema version to the next: takes and returns the file's values.

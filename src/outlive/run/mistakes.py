@@ -12,10 +12,10 @@ from pydantic_core import ErrorDetails
 
 from outlive.run.errors import InputError, nearest
 from outlive.run.excerpt import Excerpt, Place, excerpts_of
+from outlive.run.names.table import TABLE
+from outlive.run.names.translate import known_names
 from outlive.run.settings.base import Mistake, Section
 from outlive.run.settings.whole import Run
-from outlive.run.synonym_table import TABLE
-from outlive.run.synonyms import known_names
 from outlive.run.yaml_file import Key, dotted, shown
 
 _EXPECTED = {

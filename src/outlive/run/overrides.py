@@ -7,7 +7,7 @@ from typing import Any
 from outlive.run.credentials import without_credentials
 from outlive.run.errors import InputError
 from outlive.run.excerpt import COMMAND_LINE, Excerpt, Place, said_on_command_line
-from outlive.run.synonyms import Given
+from outlive.run.names.translate import Given
 from outlive.run.yaml_file import Key, dotted, parse, shown
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlive.run.known.base import Known, not_needed
+from outlive.run.names.known.base import Known, not_needed
 
 NOT_NEEDED: tuple[Known, ...] = (
     not_needed(

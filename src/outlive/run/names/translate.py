@@ -13,14 +13,14 @@ from typing import Any
 
 from outlive.run.errors import InputError
 from outlive.run.excerpt import both
-from outlive.run.given import Given, refuse_twice, two_names
-from outlive.run.known import KNOWN, Known
-from outlive.run.known.base import EVERY
+from outlive.run.names.given import Given, refuse_twice, two_names
+from outlive.run.names.known import KNOWN, Known
+from outlive.run.names.known.base import EVERY
+from outlive.run.names.pairs import BATCH, batch_settings, betas_settings, is_beta, is_of_batch
+from outlive.run.names.table import BETAS, PER_DEVICE, TABLE, Synonym
+from outlive.run.names.values import NO_ADAPTER, NO_EFFECT, Weak, source_of
 from outlive.run.settings.base import Mistake, Section
 from outlive.run.settings.whole import Run
-from outlive.run.synonym_pairs import BATCH, batch_settings, betas_settings, is_beta, is_of_batch
-from outlive.run.synonym_table import BETAS, PER_DEVICE, TABLE, Synonym
-from outlive.run.synonym_values import NO_ADAPTER, NO_EFFECT, Weak, source_of
 from outlive.run.yaml_file import Key, dotted, shown
 
 __all__ = ["Given", "is_synonym", "known_names", "refuse_twice", "source_of", "taken_as", "translate", "two_names"]

@@ -1,14 +1,14 @@
-"""The page of the field's key names: `python -m outlive.run.keys_page > docs/keys.md`. A test holds the two alike."""
+"""The page of the field's key names: `python -m outlive.run.names.page > docs/keys.md`. A test holds the two alike."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
 
-from outlive.run.known import KNOWN, Known
-from outlive.run.known.base import EVERY
+from outlive.run.names.known import KNOWN, Known
+from outlive.run.names.known.base import EVERY
+from outlive.run.names.table import ACCUMULATION, BETAS, PER_DEVICE, TABLE, WHOLE_STEP
 from outlive.run.settings.whole import Run
-from outlive.run.synonym_table import ACCUMULATION, BETAS, PER_DEVICE, TABLE, WHOLE_STEP
 from outlive.run.yaml_file import shown
 
 _START = """# Keys of other tools
@@ -16,7 +16,7 @@ _START = """# Keys of other tools
 A run file accepts the names that other tools have for the same settings, at its top level, in overrides, and inside the
 section that the key belongs to. Each use is noted with the canonical name. Two names for one key end the run with both
 places, and so does a key that asks for what does not exist here: nothing is ignored. This page is made from the tables
-in `outlive/run/synonym_table.py` and `outlive/run/known/` by `python -m outlive.run.keys_page`.
+in `outlive/run/names/table.py` and `outlive/run/names/known/` by `python -m outlive.run.names.page`.
 """
 _NOT_NEEDED = """## Not needed here
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from outlive.run.errors import InputError
 from outlive.run.excerpt import both
-from outlive.run.given import Given, two_names
+from outlive.run.names.given import Given, two_names
+from outlive.run.names.table import ACCUMULATION, BETAS, PER_DEVICE, WHOLE_STEP
 from outlive.run.settings.training import Optimizer
-from outlive.run.synonym_table import ACCUMULATION, BETAS, PER_DEVICE, WHOLE_STEP
 from outlive.run.yaml_file import Key, dotted, shown
 
 BATCH = (*PER_DEVICE, ACCUMULATION, *WHOLE_STEP)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlive.run.known.base import Known, lacking
+from outlive.run.names.known.base import Known, lacking
 
 _NOT_BUILT = "is not built in this version"
 

@@ -1,11 +1,11 @@
-"""The table of the field's names for our keys. A row more is a name more; `outlive.run.keys_page` prints it."""
+"""The table of the field's names for our keys. A row more is a name more; `outlive.run.names.page` prints it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outlive.run import synonym_values as values
-from outlive.run.synonym_values import Convert, Weak, choice
+from outlive.run.names import values as values
+from outlive.run.names.values import Convert, Weak, choice
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import yaml
 
 from outlive.run.config import Run, load_run, plain
 from outlive.run.errors import InputError
-from outlive.run.keys_page import keys_page
-from outlive.run.known import KNOWN
 from outlive.run.mistakes import section_at
-from outlive.run.synonym_table import PER_DEVICE, TABLE
-from outlive.run.synonyms import known_names, source_of, taken_as
+from outlive.run.names.known import KNOWN
+from outlive.run.names.page import keys_page
+from outlive.run.names.table import PER_DEVICE, TABLE
+from outlive.run.names.translate import known_names, source_of, taken_as
 from outlive.run.yaml_file import Key
 from tests.fixtures import cases
 
@@ -472,7 +472,7 @@ def test_every_known_key_stands_once_and_is_none_of_ours() -> None:
 
 def test_the_page_of_keys_is_that_of_the_tables() -> None:
     page = Path(__file__).parents[2] / "docs" / "keys.md"
-    assert page.read_text("utf-8") == keys_page(), "python -m outlive.run.keys_page > docs/keys.md"
+    assert page.read_text("utf-8") == keys_page(), "python -m outlive.run.names.page > docs/keys.md"
 
 
 def test_the_commonest_keys_of_two_tools_are_known() -> None:
