@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # children are forked: no threads may be lost on the way
-WHENS = ("before", "inside", "after")
+WHENS = ("inside", "after")  # before a call is after the one before it
 
 
 def main() -> None:
@@ -34,16 +34,19 @@ def main() -> None:
     for variant in VARIANTS:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
-            story = Story(root, tiny_folder(root / "model", "llama"), _rows(root / "rows.jsonl"), variant)
+            model = tiny_folder(root / "model", "llama", num_hidden_layers=1)
+            story = Story(root, model, _rows(root / "rows.jsonl"), variant)
             story.undisturbed()
             drawn = random.Random(f"{given.seed} {variant}")
             living = 0
-            for _ in range(given.moments):
+            for number in range(given.moments):
+                _progress(f"{variant}: moment {number + 1} of {given.moments}")
                 living += story.killed_after(drawn.uniform(0, story.seconds))
                 story.resumed()
                 story.clean()
             hit = 0
             for number in range(story.num_calls):
+                _progress(f"{variant}: call {number + 1} of {story.num_calls}")
                 for when in WHENS:
                     hit += story.killed_at(number, when)
                     story.resumed()
@@ -52,6 +55,10 @@ def main() -> None:
         print(
             f"| {variant} | {given.moments} | {living} | {story.num_calls} | {hit} | {total} of {total} |", flush=True
         )
+
+
+def _progress(text: str) -> None:
+    print(f"\r{text}   ", end="", file=sys.stderr, flush=True)
 
 
 def _rows(path: Path) -> Path:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import torch
 
-import outlive.engines.native.engine  # noqa: F401  (what children would each import)
+import outlive.engines.native.engine as engine  # what children would each import
 from outlive.checkpoint.folder import broken_checkpoints, saved_checkpoints
 from outlive.checkpoint.manifest import verify_manifest
 from outlive.run.files import hash_file
@@ -34,6 +34,9 @@ SETTINGS = [
 VARIANTS = {"lora": ["adapter.rank=4", "adapter.dropout=0.1"], "full": []}
 SAVE = 20
 """The step whose save is attacked call by call."""
+BACK = str(STEPS - 5)
+"""Where a start goes back to that is attacked call by call."""
+_ENTERED: list[bool] = []
 When = Literal["before", "inside", "after"]
 Curve = list[tuple[Any, ...]]
 
@@ -50,6 +53,9 @@ class Story:
     final_state: str = ""
     seconds: float = 0.0
     num_calls: int = 0
+    """File operations of the save after step SAVE."""
+    num_start_calls: int = 0
+    """File operations of a start, up to its first step."""
 
     @property
     def folder(self) -> RunFolder:
@@ -59,7 +65,7 @@ class Story:
         """Run to the end, and keep what it gave."""
         started = time.monotonic()
         counted = self.root / "counted"
-        assert _ended(_fork(self, lambda: _count_calls(counted))) == 0, self.log()
+        assert _ended(_fork(self, lambda: _count_calls(counted, _in_save))) == 0, self.log()
         self.seconds = time.monotonic() - started
         self.num_calls = int(counted.read_text())
         self.reference, self.final_state = curve(self.folder), self._state()
@@ -75,7 +81,19 @@ class Story:
 
     def killed_at(self, number: int, when: When) -> bool:
         """Kill the run at the call number `number` of the save after step SAVE."""
-        return _ended(_fork(self, lambda: _kill_at(number, when))) == -signal.SIGKILL
+        return _ended(_fork(self, lambda: _kill_at(number, when, _in_save))) == -signal.SIGKILL
+
+    def goes_back(self) -> None:
+        """Run to the end, and count the calls of a start that goes back to step BACK: it sets later checkpoints and
+        records aside, writes the run's files anew and makes the trial save."""
+        counted = self.root / "counted"
+        assert _ended(_fork(self)) == 0, self.log()
+        assert _ended(_fork(self, lambda: _count_calls(counted, _in_start), BACK)) == 0, self.log()
+        self.num_start_calls = int(counted.read_text())
+
+    def killed_at_start(self, number: int, when: When) -> bool:
+        """Kill a resume that goes back at the call number `number` of its start."""
+        return _ended(_fork(self, lambda: _kill_at(number, when, _in_start), BACK)) == -signal.SIGKILL
 
     def resumed(self) -> None:
         """Resume to the end. What must hold: no broken folder is taken for a checkpoint, and every loss, gradient norm
@@ -109,7 +127,7 @@ def curve(folder: RunFolder) -> Curve:
     return [tuple(record.get(key) for key in keys) for record in records]
 
 
-def _fork(story: Story, prepare: Callable[[], None] = lambda: None) -> int:
+def _fork(story: Story, prepare: Callable[[], None] = lambda: None, resume: str = "auto") -> int:
     child = os.fork()
     if child:
         return child
@@ -121,8 +139,9 @@ def _fork(story: Story, prepare: Callable[[], None] = lambda: None) -> int:
         os.chdir(story.root)
         os.environ["OUTLIVE_HOME"] = str(story.root / "home")
         torch.set_num_threads(1)  # the parent's threads are not in the child
+        _note_the_loop()
         prepare()
-        _train(story)
+        _train(story, resume)
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -130,7 +149,7 @@ def _fork(story: Story, prepare: Callable[[], None] = lambda: None) -> int:
         os._exit(code)
 
 
-def _train(story: Story) -> None:
+def _train(story: Story, resume: str) -> None:
     from rich.console import Console
 
     from outlive.cli.train import train
@@ -138,7 +157,7 @@ def _train(story: Story) -> None:
 
     given = [*SETTINGS, *VARIANTS[story.variant]]
     loaded = load_run(None, given, model=str(story.model), data=str(story.rows))
-    train(loaded, Path("runs"), Console(highlight=False), resume="auto")
+    train(loaded, Path("runs"), Console(highlight=False), resume=resume)
 
 
 def _ended(child: int) -> int:
@@ -146,18 +165,37 @@ def _ended(child: int) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def _count_calls(counted: Path) -> None:
-    """Write down how many file operations the save after step SAVE makes."""
+def _in_save() -> bool:
+    return threading.current_thread().name == f"save of step {SAVE}"
+
+
+def _in_start() -> bool:
+    """Whether this is the main thread, and the loop was not entered yet."""
+    return threading.current_thread() is threading.main_thread() and not _ENTERED
+
+
+def _note_the_loop() -> None:
+    train = engine.train
+
+    def entered(*arguments: Any) -> int:
+        _ENTERED.append(True)
+        return train(*arguments)
+
+    engine.train = entered  # type: ignore[assignment]  (for a child only)
+
+
+def _count_calls(counted: Path, counts: Callable[[], bool]) -> None:
+    """Write down how many file operations are made where `counts` says so."""
 
     def act(number: int, call: Callable[[], Any]) -> Any:
         result = call()
         counted.write_text(str(number + 1))
         return result
 
-    _stand_before(act)
+    _stand_before(act, counts)
 
 
-def _kill_at(number: int, when: When) -> None:
+def _kill_at(number: int, when: When, counts: Callable[[], bool]) -> None:
     def act(current: int, call: Callable[[], Any]) -> Any:
         if current != number:
             return call()
@@ -167,7 +205,7 @@ def _kill_at(number: int, when: When) -> None:
             call()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    _stand_before(act)
+    _stand_before(act, counts)
 
 
 def _while_inside(call: Callable[[], Any]) -> None:
@@ -185,14 +223,14 @@ def _while_inside(call: Callable[[], Any]) -> None:
 _WRITE = os.write
 
 
-def _stand_before(act: Callable[[int, Callable[[], Any]], Any]) -> None:
-    """Hand every file operation that the save after step SAVE makes to `act`, with its number. For a child only: the
+def _stand_before(act: Callable[[int, Callable[[], Any]], Any], counts: Callable[[], bool]) -> None:
+    """Hand every file operation that is made where `counts` says so to `act`, with its number. For a child only: the
     operations of its `os` module stay replaced."""
     count = [0]
 
     def wrapped(call: Any) -> Any:
         def standing(*args: Any, **kwargs: Any) -> Any:
-            if threading.current_thread().name != f"save of step {SAVE}":
+            if not counts():
                 return call(*args, **kwargs)
             count[0] += 1
             return act(count[0] - 1, lambda: call(*args, **kwargs))

@@ -16,7 +16,7 @@ from torch.distributed.checkpoint import HuggingFaceStorageReader
 from torch.distributed.checkpoint import load as load_distributed
 
 from outlive.checkpoint.building import building_checkpoint
-from outlive.checkpoint.manifest import verify_manifest
+from outlive.checkpoint.manifest import verify_manifest, write_manifest
 from outlive.checkpoint.state import read_trainer, state_files, write_state
 from outlive.run.errors import InputError, WorkError
 
@@ -117,6 +117,7 @@ def test_a_damaged_trainer_record_is_named(tmp_path: Path, text: str | None) -> 
         (tmp_path / "state" / "trainer.json").write_text(text)
     with pytest.raises(InputError, match=r"state/trainer\.json is (missing|damaged)"):
         read_trainer(tmp_path)
+    write_manifest(tmp_path)
     assert state_files(tmp_path) == []
 
 

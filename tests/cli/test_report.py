@@ -117,6 +117,11 @@ def test_warnings() -> None:
     rising = summarise([train(step, 1.0 + step) for step in range(1, 30)], planned_steps=60)
     assert any("did not fall" in warning for warning in rising.warnings())
     assert any("29 of 60" in warning for warning in rising.warnings())
+    held_out = summarise([validation(0, 2.0), train(1, 1.0), train(2, 1.1), validation(2, 1.9)])
+    assert held_out.warnings() == []
+    assert held_out.verdict().endswith("on validation it fell from 2.000 to 1.900.")
+    flat = summarise([validation(0, 2.0), train(1, 1.0), train(2, 1.1), validation(2, 2.0)])
+    assert any("did not fall" in warning for warning in flat.warnings())
     over = summarise([*FALLING[:-1], validation(50, 0.5), validation(100, 0.8)])
     assert any("rose from 0.500 (step 50) to 0.800" in warning for warning in over.warnings())
     assert summarise(FALLING, 100).warnings() == []

@@ -33,3 +33,14 @@ def test_every_resume_gives_the_undisturbed_losses(story: Story) -> None:
         story.resumed()
         story.clean()
     assert kills  # at least one moment hit a living run
+
+
+def test_a_resume_that_is_killed_while_it_starts_loses_nothing(story: Story) -> None:
+    """While it sweeps, sets aside, moves records, writes the run's files and makes the trial save."""
+    story.goes_back()
+    drawn = random.Random(story.variant)
+    kills = 0
+    for when in ("before", "inside", "after"):
+        kills += story.killed_at_start(drawn.randrange(story.num_start_calls), when)
+        story.resumed()
+    assert kills >= 2  # a call that fails, as of what is not there, has no "after"

@@ -30,11 +30,11 @@ def model_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tiny_folder(tmp_path / "model", "llama")
 
 
-def tiny_folder(folder: Path, name: str) -> Path:
-    """A tiny model's folder with weights and tokenizer."""
+def tiny_folder(folder: Path, name: str, **changes: Any) -> Path:
+    """A tiny model's folder with weights and tokenizer; `changes` of its config."""
     from transformers import AutoConfig
 
-    values = {**CONFIGS[name], "vocab_size": 512}
+    values = {**CONFIGS[name], "vocab_size": 512, **changes}
     tiny_tokenizer(folder)
     torch.manual_seed(0)
     config = AutoConfig.for_model(values.pop("model_type"), **values)

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from outlive.checkpoint.write import save
 from outlive.engines.native.build import build
 from outlive.engines.native.loop import train
+from outlive.learn.adapters import add_adapter
+from outlive.run.config import Adapter
 from outlive.run.errors import InputError, WorkError
 from tests.engines.test_loop import ready_for, tiny_folder
 from tests.fixtures import tiny_tokenizer
@@ -67,3 +70,11 @@ def test_a_weight_that_overflows_its_export_is_not_saved(tmp_path: Path) -> None
         save(model, tmp_path / "out", tokenizer=tokenizer, dtype="fp16")
     assert not (tmp_path / "out").exists()
     save(model, tmp_path / "out", tokenizer=tokenizer, dtype="fp32")
+
+
+def test_dropout_on_fused_experts_is_refused(tmp_path: Path) -> None:
+    """PEFT puts none there; what it says of that names none of our keys."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_folder(tmp_path / "moe", "qwen3_moe"))
+    with pytest.raises(InputError, match="no dropout") as error:
+        add_adapter(model, Adapter(rank=4, dropout=0.1), 0)
+    assert "adapter.targets" in str(error.value.fix)

@@ -79,7 +79,7 @@ def remove(saved: Saved) -> None:
     try:
         os.rename(saved.path, hidden)
         sync_folder(hidden.parent)  # the new name is on the disk before anything below it is gone
-        shutil.rmtree(hidden)
+        hidden.unlink() if hidden.is_symlink() else shutil.rmtree(hidden)  # what a link leads to is not ours
     except OSError as error:
         raise disk_error(error, saved.path, "remove") from error
 

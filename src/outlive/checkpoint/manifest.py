@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from outlive.run.errors import InputError
+from outlive.run.errors import InputError, WorkError
 from outlive.run.files import hash_file, write_atomic
 
 NAME = "manifest.json"
@@ -44,8 +44,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a folder. Raises InputError where there is none."""
     try:
         manifest: dict[str, Any] = json.loads((folder / NAME).read_text(encoding="utf-8"))
-        for entry in manifest["files"].values():
-            int(entry["size"]), str(entry["xxh3_128"])
+        for name, entry in manifest["files"].items():
+            _check_entry(name, entry["size"], entry["xxh3_128"])
     except FileNotFoundError:
         raise InputError(
             "the folder is not finished: it has no manifest.json", where=str(folder), fix=COPY_AGAIN
@@ -57,6 +57,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         what = f"the manifest is damaged: {type(error).__name__}: {error}"
         raise InputError(what, where=str(folder / NAME), fix=COPY_AGAIN) from None
     return manifest
+
+
+def _check_entry(name: str, size: object, digest: object) -> None:
+    """Raise ValueError for a file that lies elsewhere, and for a size or hash that can't be one."""
+    path = PurePosixPath(name)
+    if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name or "\\" in name:
+        raise ValueError(f"{name!r} is no file of this folder")
+    if type(size) is not int or size < 0 or not isinstance(digest, str):
+        raise ValueError(f"{name} has no size and hash")
 
 
 def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -77,6 +86,11 @@ def verify_manifest(folder: Path) -> None:
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
     for name, expected in manifest["files"].items():
-        if hash_file(folder / name) != expected["xxh3_128"]:
+        try:
+            digest = hash_file(folder / name)
+        except WorkError as error:  # as a disk that loses sectors says: not the end, where there are other checkpoints
+            what = f"a file of the checkpoint can't be read: {error.what}"
+            raise InputError(what, where=str(folder / name), fix=COPY_AGAIN) from error
+        if digest != expected["xxh3_128"]:
             what = "a file of the checkpoint is damaged: its hash is another"
             raise InputError(what, where=str(folder / name), fix=COPY_AGAIN)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from outlive.checkpoint.building import Building
-from outlive.checkpoint.manifest import COPY_AGAIN
+from outlive.checkpoint.manifest import COPY_AGAIN, read_manifest
 from outlive.run.errors import InputError
 
 FOLDER = "state"
@@ -48,5 +48,8 @@ def read_trainer(checkpoint: Path) -> dict[str, Any]:
 
 
 def state_files(checkpoint: Path) -> list[Path]:
-    """The files that hold the state's tensors; none where the checkpoint has no state."""
-    return sorted((checkpoint / FOLDER).glob("*.safetensors"))
+    """The files that hold the state's tensors; none where the checkpoint has no state. Only what the manifest names:
+    what else came to lie there, as copying tools leave things behind, was never compared with a hash. Raises InputError
+    where there is no manifest."""
+    names = sorted(read_manifest(checkpoint)["files"])
+    return [checkpoint / name for name in names if name.startswith(f"{FOLDER}/") and name.endswith(".safetensors")]

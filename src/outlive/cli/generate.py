@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,6 +22,9 @@ def command(
     max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of an answer.")] = 256,
     temperature: Annotated[float, typer.Option(min=0, help="0 takes the likeliest token.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, max=2**62, help="Of the sampling.")] = 0,
+    checkpoint: Annotated[
+        Literal["latest", "best"], typer.Option(help="Which of a run's checkpoints; best by validation loss.")
+    ] = "latest",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object an answer, with token ids.")] = False,
 ) -> None:
     """Answer a prompt, or chat line by line."""
@@ -30,7 +33,7 @@ def command(
 
     settings = run_settings(Path(model))
     trusted = bool(settings.get("trust_remote_code"))
-    served = open_served(model, outlive_home(), date=settings.get("date"), trust_remote_code=trusted)
+    served = open_served(model, outlive_home(), date=settings.get("date"), trust_remote_code=trusted, which=checkpoint)
     system = system if system is not None else settings.get("system")
     for said in [prompt] if prompt is not None else _lines():
         found = answer(served, said, system, max_new_tokens=max_tokens, temperature=temperature, seed=seed)

@@ -69,17 +69,21 @@ def plan_facts(run: Run, prepared: Prepared) -> dict[str, Any]:
 
 def facts_for_people(run: Run, prepared: Prepared, plan: dict[str, Any]) -> dict[str, str]:
     """The summary, as names and values."""
+    from outlive.cli.show.terminal import counted
+
     stores = prepared.train.stores
     num_tokens, num_targets = (sum(s.manifest[key] for s in stores) for key in ("num_tokens", "num_targets"))
     validation = prepared.validation.stores if prepared.validation else []
     num_held = sum(store.manifest["num_tokens"] for store in validation)
     facts = {
-        "training": f"{sum(map(len, stores)):,} samples, {num_tokens:,} tokens, "
-        f"{num_targets:,} targets ({num_targets / max(1, num_tokens):.1%})",
-        "validation": f"{sum(map(len, validation)):,} samples, {num_held:,} tokens" if validation else "none",
-        "packing": f"{plan['packing']} to {plan['sequence_length']:,} tokens: {plan['packs']:,} packs, "
+        "training": f"{counted(sum(map(len, stores)), 'sample')}, {counted(num_tokens, 'token')}, "
+        f"{counted(num_targets, 'target')} ({num_targets / max(1, num_tokens):.1%})",
+        "validation": f"{counted(sum(map(len, validation)), 'sample')}, {counted(num_held, 'token')}"
+        if validation
+        else "none",
+        "packing": f"{plan['packing']} to {plan['sequence_length']:,} tokens: {counted(plan['packs'], 'pack')}, "
         f"{plan['fill']:.1%} full",
-        "steps": f"{plan['steps_per_epoch']:,} per epoch, of up to {plan['packs_per_step']:,} packs",
+        "steps": f"{plan['steps_per_epoch']:,} per epoch, of up to {counted(plan['packs_per_step'], 'pack')}",
         "stores": ", ".join(str(store.folder) for store in [*stores, *validation]),
     }
     if run.data.packing != "none":

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from outlive.cli.before import data_of, lock_of, write_before
-from outlive.cli.resume import Place, refuse_no_place
+from outlive.cli.resume import Place, begun, refuse_no_place
 from outlive.run.errors import InputError, Resumable
 
 if TYPE_CHECKING:
@@ -66,8 +66,9 @@ def command(
     if as_json:
         typer.echo(json.dumps(json.loads(result.to_json())))
     if result.status == "stopped":
+        where = f"after step {result.steps}, which is saved" if result.steps else "before its first step"
         raise Resumable(
-            f"{result.message}: stopped after step {result.steps}, which is saved",
+            f"{result.message}: stopped {where}",
             fix=f"go on with: outlive train {shown} --resume",
         )
 
@@ -96,7 +97,6 @@ def train(
     accept: Sequence[str] = (),
 ) -> Result:
     """The whole job of one run: a new one, or one that goes on (`resume`: a step, latest, best or auto)."""
-    from outlive.engines.native.engine import Native
     from outlive.run.claim import claim
     from outlive.run.folder import RunFolder, refuse_existing
 
@@ -109,33 +109,44 @@ def train(
     for note in loaded.notes:
         say(note, console)
     folder = RunFolder(runs / loaded.run.name)
-    if resume is not None and folder.run_yaml.is_file():
+    if resume is not None and folder.root.is_dir():
         with claim(folder, lambda note: say(note, console)):
-            return go_on(loaded.run, folder, console, resume, accept)
+            if begun(folder):
+                return go_on(loaded.run, folder, console, resume, accept)
+            say(f"{folder.root} was made by a start that came to nothing: the run begins", console)
+            return start(loaded.run, folder, console)
     if resume is not None and resume != "auto":
         raise InputError(
             "there is no such run to go on with", where=str(folder.root), fix="leave --resume out to start it"
         )
     refuse_existing(loaded.run.name, runs, run_file)
-    for problem in Native().check(loaded.run):
-        raise problem.error()
-    return start(loaded.run, runs, console, run_file)
+    return start(loaded.run, folder, console, run_file)
 
 
-def start(run: Run, runs: Path, console: Console, run_file: str) -> Result:
-    """A new run. Its folder is taken away again where it never came to its first step."""
+def start(run: Run, folder: RunFolder, console: Console, run_file: str | None = None) -> Result:
+    """A new run, in a folder that is made for it; without `run_file`, in one that is there and claimed."""
     from outlive.engines.native.build import get_ready
+    from outlive.engines.native.engine import Native
     from outlive.run.claim import claim
     from outlive.run.folder import create
 
+    for problem in Native().check(run):
+        raise problem.error()
     ready = get_ready(run)
     show_ledgers(ready, console)
     show_samples(ready, console)
-    folder = create(ready.run.name, runs, run_file)
+    if run_file is None:
+        return first_start(ready, folder, console)
+    create(ready.run.name, folder.root.parent, run_file)
+    with claim(folder, lambda note: say(note, console)):
+        return first_start(ready, folder, console)
+
+
+def first_start(ready: Ready, folder: RunFolder, console: Console) -> Result:
+    """Begin in an empty, claimed folder. It is taken away again where the run never came to its first step."""
     try:
-        with claim(folder, lambda note: say(note, console)):
-            write_before(ready, folder)
-            return work(ready, folder, console, Place(None, 0, 1))
+        write_before(ready, folder)
+        return work(ready, folder, console, Place(None, 0, 1))
     except BaseException:
         if not has_trained(folder):
             shutil.rmtree(folder.root, ignore_errors=True)
@@ -144,13 +155,14 @@ def start(run: Run, runs: Path, console: Console, run_file: str) -> Result:
 
 def go_on(run: Run, folder: RunFolder, console: Console, which: str, accept: Sequence[str]) -> Result:
     """A run from a checkpoint on, or from its beginning where none was saved; the folder is claimed."""
-    from outlive.cli.resume import continued, find_place, read_json, same_contents, set_aside
+    from outlive.checkpoint.folder import sweep
+    from outlive.cli.resume import complete, continued, find_place, same_contents, saved_facts, set_aside
     from outlive.engines.native.build import get_ready
     from outlive.run.changes import facts
 
     run, found = continued(run, folder, accept)
-    before = facts(read_json(folder.lock), read_json(folder.data)) if folder.lock.exists() else None
     place = find_place(folder, which, lambda note: say(note, console))
+    before = saved_facts(folder, lambda note: say(note, console))
     ready = get_ready(run, place.checkpoint)
     lock, data = lock_of(ready), data_of(ready)
     if before is not None:
@@ -158,7 +170,12 @@ def go_on(run: Run, folder: RunFolder, console: Console, which: str, accept: Seq
             say(f"differs from the saved run: {change}", console)
     num_steps = ready.source.num_steps()
     if ready.source.cursor.step >= num_steps:
+        for note in ready.notes:
+            say(note, console)
         say(f"this run is complete: {num_steps} steps are trained; raise stop.epochs or stop.steps to go on", console)
+        sweep(folder.checkpoints)  # of a kill while the last of it was kept
+        if not folder.report.exists():
+            say(f"report: {write_report(folder)}", console)
         return complete(folder, num_steps)
     show_ledgers(ready, console)
     at = f"pass {ready.source.cursor.epoch + 1}, step {place.step} of {num_steps}"
@@ -192,26 +209,6 @@ def resumable_code(folder: RunFolder) -> int:
     from outlive.checkpoint.folder import saved_checkpoints
 
     return Resumable.exit_code if saved_checkpoints(folder.checkpoints) else 1
-
-
-def complete(folder: RunFolder, num_steps: int) -> Result:
-    """The result of a run that has nothing left to do."""
-    from outlive.checkpoint.folder import saved_checkpoints
-    from outlive.run.engine import Result
-    from outlive.run.metrics import read
-
-    served = [path for saved in saved_checkpoints(folder.checkpoints) if (path := saved.served())]
-    steps = [record for record in read(folder.metrics).records if record.kind == "train"]
-    return Result(
-        status="done",
-        steps=num_steps,
-        tokens=sum(record.tokens or 0 for record in steps),
-        target_tokens=sum(record.target_tokens or 0 for record in steps),
-        seconds=sum(record.seconds or 0.0 for record in steps),
-        loss=steps[-1].loss if steps else None,
-        output=served[-1] if served else None,
-        message="this run is complete",
-    )
 
 
 def has_trained(folder: RunFolder) -> bool:

@@ -30,7 +30,16 @@ def add_adapter(model: Any, section: Adapter, seed: int) -> Any:
     )
     with torch.random.fork_rng(devices=[]), quiet_peft():
         torch.manual_seed(seed)
-        adapted = get_peft_model(model, config)
+        try:
+            adapted = get_peft_model(model, config)
+        except ValueError as error:
+            if section.dropout and "dropout" in str(error):  # experts that are one tensor have no layer to put it in
+                raise InputError(
+                    "this model's experts are fused, and an adapter on them can have no dropout",
+                    where="adapter.dropout",
+                    fix="set adapter.dropout=0, or name in adapter.targets the layers that are no experts",
+                ) from error
+            raise
     for parameter in adapted.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))

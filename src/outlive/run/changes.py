@@ -18,6 +18,7 @@ _CONTENTS = {
     "chat_template": ("data.chat_template", LEARNT),
     "date": ("data.date", KEYS["data.date"][1]),
 }
+SAME_BYTES = "the same bytes, but other samples"
 _VERSIONS = ("python", "torch", "threads", "cpu", "gpu")
 
 
@@ -91,7 +92,15 @@ def fact_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Ch
 
 
 def facts(lock: Mapping[str, Any], data: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The facts of a lock.json, with its "hashes", and of a data.json, for `fact_changes`."""
+    """The facts of a lock.json, with its "hashes", and of a data.json, for `fact_changes`. ValueError where one of them
+    has another form than these files have."""
+    named = {**lock, **{side: (data or {}).get(side) or [] for side in ("train", "validation")}}
+    for key in ("cpu", "gpu", "packages", "hashes", "train", "validation"):
+        kind = list if key in ("train", "validation") else dict
+        if not isinstance(named.get(key) or kind(), kind):
+            raise ValueError(f"{key} is {str(named[key])[:40]}")
+    if not all(isinstance(store, dict) for side in ("train", "validation") for store in named[side]):
+        raise ValueError("train and validation hold a store each")
     cpu, gpu = lock.get("cpu") or {}, lock.get("gpu") or {}
     known = {
         "python": lock.get("python"),
@@ -100,7 +109,7 @@ def facts(lock: Mapping[str, Any], data: Mapping[str, Any] | None = None) -> dic
         "cpu": cpu.get("model"),
         "gpu": gpu.get("name"),
     }
-    stores = {side: list(data.get(side) or []) for side in ("train", "validation")} if data else {}
+    stores = {side: named[side] for side in ("train", "validation")} if data else {}
     return {
         **{name: value for name, value in known.items() if value is not None},
         **(lock.get("hashes") or {}),
@@ -170,7 +179,7 @@ def _store_changes(side: str, before: Mapping[str, Any], after: Mapping[str, Any
         counts = ("num_samples", "num_tokens", "num_targets")
         if same_bytes and all(had.get(key) == has.get(key) for key in counts):
             continue
-        what = "the same bytes, but other samples" if same_bytes else "other bytes"
+        what = SAME_BYTES if same_bytes else "other bytes"
         name = PurePath(str(has.get("source", ""))).name
         yield Change(f"data.{side}", f"{name}: {_counted(had)}", f"{what}: {_counted(has)}", "ask", why)
 

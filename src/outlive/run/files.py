@@ -37,6 +37,10 @@ def disk_error(
         fix = "free some space, or use another disk"
         if needed is not None:
             reason += f": {size(needed)} are needed, {size(free_space(Path(path)) + written)} are free"
+    if error.errno == errno.EFBIG:
+        fix = "raise the limit on the size of a file (ulimit -f), or use a disk that takes larger ones"
+    elif error.errno in (errno.EMFILE, errno.ENFILE):
+        fix = "raise the limit on open files (ulimit -n)"
     elif error.errno in _DENIED:
         fix = "make the folder writable, or use another"
     elif error.errno == errno.ENOENT and doing == "write":

@@ -124,9 +124,10 @@ def read(path: Path | str) -> Metrics:
     return Metrics([line.value for line in found if line.value is not None], cut)
 
 
-def supersede(path: Path | str, step: int) -> int:
+def supersede(path: Path | str, step: int, owes_validation: bool = False) -> int:
     """Before a run goes on at `step`: move the records of later steps to superseded.jsonl beside `path`; how many.
 
+    `owes_validation`: the validation of `step` itself is done again, and its records move too.
     So metrics.jsonl stays one curve. The moved records are on the disk before the file without them takes the other's
     place: after a kill between the two a second call moves them again, and `read_superseded` shows them once.
     InputError for a bad line, WorkError when the disk refuses. The caller holds the run's claim.
@@ -137,12 +138,17 @@ def supersede(path: Path | str, step: int) -> int:
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of a call that was killed
         leftover.unlink(missing_ok=True)
     whole = [line for line in _lines(path) if line.value is not None]
-    moved = [line.raw for line in whole if line.value.step > step]
+    first = (step, "validation") if owes_validation else None
+    moved: list[bytes] = []
+    kept: list[bytes] = []
+    for line in whole:
+        again = line.value.step > step or (line.value.step, line.value.kind) == first
+        (moved if again else kept).append(line.raw)
     if moved:
         with lines.Appender(path.with_name(SUPERSEDED), from_values) as file:
             file.write(b"".join(raw + b"\n" for raw in moved))
             file.sync()
-        write_atomic(path, b"".join(line.raw + b"\n" for line in whole if line.value.step <= step))
+        write_atomic(path, b"".join(raw + b"\n" for raw in kept))
     return len(moved)
 
 

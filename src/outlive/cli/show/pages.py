@@ -60,10 +60,12 @@ def first_batch_page(tokenizer: Vocabulary, packs: TokensAndWeights, about: Mapp
     num_targets = sum(1 for weights in packs.weights for weight in weights if weight > 0)
     for number, columns in enumerate(zip(packs.tokens, packs.weights, packs.segments, strict=True), start=1):
         sections.append(_pack(tokenizer, f"Pack {number} of {len(packs.tokens)}", *columns))
-    lead = (
-        f"<h1>First batch</h1><p>The {len(packs.tokens):,} packs of the first step as they are trained on: "
-        f"{total:,} tokens, {_share(num_targets, total)}.</p>"
+    first = (
+        f"{len(packs.tokens):,} packs of the first step as they are"
+        if len(packs.tokens) != 1
+        else "one pack of the first step as it is"
     )
+    lead = f"<h1>First batch</h1><p>The {first} trained on: {total:,} tokens, {_share(num_targets, total)}.</p>"
     body = lead + table(dict(about)) + LEGEND + "".join(sections)
     return page("First batch", body, STYLE, SCRIPT)
 
@@ -82,7 +84,7 @@ def _pack(
             parts.append(segment_html(tokenizer, f"sample {number}", tokens[cut], weights[cut]))
         place += size
     num_targets = sum(1 for weight in weights if weight > 0)
-    facts = f"{len(tokens):,} tokens in {number} samples, {_share(num_targets, len(tokens))}"
+    facts = f"{len(tokens):,} tokens in {number} sample{'' if number == 1 else 's'}, {_share(num_targets, len(tokens))}"
     return (
         f'<section class="pack"><h2>{text(title)} <span class="soft">· {facts}</span></h2>'
         f"{_bar(num_targets, len(tokens))}<div>{''.join(parts)}</div></section>"

@@ -81,6 +81,14 @@ def _source(run: Run, place: ModelPlace, prepared: Prepared, start: Start) -> tu
     )
     micro_packs = 1 if reason is not None else _micro_packs(run, layout)
     source = PlanSource(prepared.train, layout, run.seed, run.stop, micro_packs, start.cursor, start.tokens)
+    if start.plan == source.plan_key:
+        num_packs = source.plan(start.cursor.epoch).num_packs
+        if start.cursor.pack >= num_packs:
+            raise InputError(
+                f"the saved place in the data is pack {start.cursor.pack} of a pass of {num_packs}",
+                where="state/trainer.json",
+                fix="resume another checkpoint: --resume STEP",
+            )
     if start.plan is None or start.plan == source.plan_key or start.cursor.pack == 0:
         return source, notes
     # The order is another now, and with it the rest of this pass: the next one begins, so that nothing comes twice.

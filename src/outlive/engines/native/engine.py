@@ -16,7 +16,7 @@ from outlive.engines.native.build import Ready, build, checkpoints_activations, 
 from outlive.engines.native.handover import Rounding, merged, rounding
 from outlive.engines.native.loop import Training, train
 from outlive.engines.native.memory import explained
-from outlive.engines.native.numbers import ROUNDED
+from outlive.engines.native.numbers import ROUNDED, finite
 from outlive.engines.native.saver import Saver, Served
 from outlive.engines.native.state import restore
 from outlive.learn.methods import find_method
@@ -193,6 +193,8 @@ class Attempt:
             what = f"the run folder was deleted during the run, with all that was saved ({error.what})"
             return WorkError(what, where=str(self.folder.root), fix="start the run again")
         saved = saved_checkpoints(self.folder.checkpoints)
+        if not saved and self.job.attempt == 1 and not self.records:
+            return error  # nothing was begun, and there is nothing to go on from
         good = f"the last good checkpoint is {saved[-1].path}" if saved else "no checkpoint was saved before"
         fix = f"{error.fix}; then go on with `outlive train {self.folder.root} --resume`" if error.fix else None
         return WorkError(f"{error.what}; {good}", where=error.where, fix=fix)
@@ -236,7 +238,7 @@ def _result(
         tokens=sum(record.tokens or 0 for record in steps),
         target_tokens=sum(record.target_tokens or 0 for record in steps),
         seconds=seconds,
-        loss=steps[-1].loss if steps else None,
-        validation_loss=validations[-1].loss if validations else None,
+        loss=finite(steps[-1].loss) if steps else None,
+        validation_loss=finite(validations[-1].loss) if validations else None,
         output=output,
     )

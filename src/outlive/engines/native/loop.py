@@ -3,7 +3,6 @@ in a while validate and save."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from outlive.engines.native.numbers import Movement, Skipped, suspects, why_skipped
+from outlive.engines.native.numbers import Movement, Skipped, finite, suspects, why_skipped
 from outlive.engines.native.schedule import learning_rate
 from outlive.engines.native.source import FixedBatches, PlanSource, Step
 from outlive.learn.methods import Method
@@ -65,6 +64,8 @@ def train(training: Training, record: Callable[[Record], None], keeper: Keeper |
     """Train to the end of the source; every step and every validation is recorded. Returns the number of steps done."""
     num_steps = training.source.num_steps()
     training.model.model.train()
+    if keeper is not None and keeper.stop_asked():
+        return training.source.cursor.step  # nothing was done that is not saved
     if training.validation is not None and training.owes_validation:
         record_validation(training, training.validation, training.source.cursor.step, record)
     for step in training.source:
@@ -134,7 +135,7 @@ def record_validation(
     """Validate and record it; the loss, or None where it is no number. Before the first step that is a WorkError."""
     entry = validate(training, batches, step)
     record(entry)
-    if entry.loss is not None and math.isfinite(entry.loss):
+    if finite(entry.loss) is not None:
         return entry.loss
     if step == 0:
         raise WorkError(

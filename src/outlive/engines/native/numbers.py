@@ -25,6 +25,11 @@ def why_skipped(loss: float, grad_norm: float) -> str | None:
     return None
 
 
+def finite(value: float | None) -> float | None:
+    """`value`, or None where it is NaN or infinite."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 @dataclass
 class Skipped:
     """The steps that were skipped so far, and how many in a row; more than `limit` of them end the run."""

@@ -23,6 +23,7 @@ from outlive.checkpoint.folder import (
     size_of,
     superfluous,
 )
+from outlive.checkpoint.state import FOLDER as STATE
 from outlive.checkpoint.state import write_state
 from outlive.checkpoint.write import write_export
 from outlive.engines.native.loop import Training
@@ -83,11 +84,15 @@ class Saver:
         trial = self.folder.checkpoints / f".trial.{secrets.token_hex(8)}.tmp"
         started = time.perf_counter()
         self._write(training, trial, {}, state_tensors(training), trainer_values(training, num_steps), True)
-        one = size_of(trial)
+        one, state = size_of(trial), size_of(trial / STATE)
         remove(Saved(0, trial, {}))
         seconds = time.perf_counter() - started
         at_end = 0 if self.merged is None else _merged_size(training, self.served.dtype)
-        self._refuse_too_little_space(one, at_end, num_steps - training.source.cursor.step)
+        steps = num_steps - training.source.cursor.step
+        if self.section.model == "last":
+            self._refuse_too_little_space(state, one - state + at_end, steps)
+        else:
+            self._refuse_too_little_space(one, at_end, steps)
         self.in_background = self._snapshot_fits(training)
         how = (
             "while training goes on" if self.in_background else "while training waits: a snapshot needs too much memory"
@@ -95,10 +100,14 @@ class Saver:
         self.say(f"trial save: a checkpoint takes {size(one)} and {seconds:.1f} s; saves are written {how}")
 
     def _refuse_too_little_space(self, one: int, at_end: int, steps: int) -> None:
-        planned = 1 + (steps // self.section.every if self.section.every else 0)
-        at_once = planned if self.section.keep is None else min(planned, self.section.keep + 2)  # + best, + the next
-        held = sum(size_of(saved.path) for saved in saved_checkpoints(self.folder.checkpoints))
-        needed, free = max(0, one * at_once + at_end - held), free_space(self.folder.checkpoints)
+        at_once = planned = 1 + (steps // self.section.every if self.section.every else 0)
+        needed = one * planned
+        if self.section.keep is not None:
+            at_once = min(planned, self.section.keep + 2)  # + best, + the next
+            held = sum(size_of(saved.path) for saved in saved_checkpoints(self.folder.checkpoints))
+            # What is there goes when newer ones come; but the next one comes first.
+            needed = min(needed, max(one * (self.section.keep + 2) - held, one))
+        needed, free = needed + at_end, free_space(self.folder.checkpoints)
         if needed > free:
             raise InputError(
                 f"the checkpoints of this run need {size(needed)} ({at_once} at once, {size(one)} each), "
