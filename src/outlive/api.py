@@ -63,7 +63,7 @@ def train(
     runs: Path | str = "runs",
     quiet: bool = False,
     resume: int | str | None = None,
-    accept: Sequence[str] = (),
+    accept: str | Sequence[str] = (),
 ) -> Result:
     """What `outlive train` does: prepare, show, train, validate, save into runs/<name>.
 
@@ -75,9 +75,8 @@ def train(
     from outlive.cli.train import train as train_verb
 
     console = Console(quiet=quiet, highlight=False)
-    return train_verb(
-        LoadedRun(run), Path(runs), console, resume=None if resume is None else str(resume), accept=accept
-    )
+    place, accepted = None if resume is None else str(resume), [accept] if isinstance(accept, str) else accept
+    return train_verb(LoadedRun(run), Path(runs), console, resume=place, accept=accepted)
 
 
 def generate(

@@ -121,7 +121,7 @@ module.main()
     [
         ("InputError('wrong', where='f:1', fix='do')", 2, "error: wrong\n  --> f:1\n   = fix: do\n"),
         ("WorkError('failed')", 1, "error: failed\n"),
-        ("Resumable('stopped')", 75, "error: stopped\n"),
+        ("Resumable('stopped')", 75, "stopped: stopped\n"),
         ("KeyboardInterrupt()", 130, "interrupted\n"),
         ("SystemExit(7)", 7, ""),
     ],

@@ -44,7 +44,7 @@ class Verb:
         printed = StringIO()
         try:
             console = Console(file=printed, width=500)
-            return train(loaded, self.root / "runs", console, "run.yaml", resume, accept)
+            return train(loaded, self.root / "runs", console, resume, accept)
         finally:
             self.said = printed.getvalue()
 

@@ -54,13 +54,16 @@ def test_nothing_is_lost_where_a_run_goes_back(done: Verb) -> None:
     assert [line["step"] for line in moved if line["kind"] == "train"] == [4, 5, 6, 7, 8]
 
 
-def test_a_run_without_a_checkpoint_begins_anew(verb: Verb) -> None:
+def test_checkpoints_that_are_gone_are_missed(verb: Verb) -> None:
+    """A disk that is not mounted must not cost the training: the run begins anew only when told to."""
     verb.train()
     expected = verb.curve()
     for step in (3, 6, 8):
         verb.folder.checkpoint(step).rename(verb.root / str(step))
-    verb.train(resume="latest")
-    assert "begins anew" in verb.said
+    for which in ("latest", "auto", "best"):
+        with pytest.raises(InputError, match=r"3 checkpoints were saved, the last after step 8"):
+            verb.train(resume=which)
+    verb.train(resume="0")
     assert verb.curve() == expected
 
 
@@ -172,6 +175,9 @@ def test_names_that_accept_nothing_are_refused(done: Verb) -> None:
         done.train(resume="6", accept=["optimizer.lrr"])
     with pytest.raises(InputError, match="goes with --resume"):
         done.train(accept=["optimizer.lr"])
+    with pytest.raises(InputError, match=r"nothing is called nonsense"):
+        done.train("optimizer.lr=2e-3", resume="6", accept=["nonsense", "optimizer"])
+    done.train("optimizer.lr=2e-3", resume="6", accept=["learning_rate"])  # as other tools call it
     with pytest.raises(InputError, match="did you mean latest"):
         done.train(resume="lates")
 

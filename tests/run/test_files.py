@@ -12,7 +12,7 @@ import pytest
 
 from outlive.run import files
 from outlive.run.errors import InputError, WorkError
-from outlive.run.files import building_folder, hash_bytes, hash_file, hash_json, write_atomic
+from outlive.run.files import building_folder, disk_error, hash_bytes, hash_file, hash_json, write_atomic
 
 
 def test_write_atomic_replaces_and_leaves_no_other_file(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_full_disk_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) -> None
         "except WorkError as error: print(error.where, '|', error.fix)\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"{path} | free some space, or use another disk"
+    assert done.stdout.startswith(f"{path} | raise the limit on the size of a file")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a"]
 
@@ -147,3 +147,10 @@ def test_hash_json_ignores_key_order_only() -> None:
     assert hash_json({"a": 1}) != hash_json({"a": "1"})
     with pytest.raises(ValueError, match="Out of range"):
         hash_json(float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("number", "fix"), [(errno.EFBIG, "ulimit -f"), (errno.EMFILE, "ulimit -n"), (errno.ENOSPC, "free some space")]
+)
+def test_each_limit_has_its_own_remedy(tmp_path: Path, number: int, fix: str) -> None:
+    assert fix in str(disk_error(OSError(number, "no"), tmp_path).fix)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from outlive.run.errors import InputError, WorkError
+from outlive.run.errors import InputError
 from outlive.run.folder import RunFolder, create
 
 
@@ -43,9 +43,9 @@ def test_create(tmp_path: Path) -> None:
 def test_an_existing_run_is_refused_with_the_two_commands(tmp_path: Path) -> None:
     create("a", tmp_path)
     with pytest.raises(InputError) as caught:
-        create("a", tmp_path, run_file="job.yaml")
-    assert "outlive train job.yaml --resume" in str(caught.value)
-    assert "outlive train job.yaml name=a-2" in str(caught.value)
+        create("a", tmp_path)
+    assert f"outlive train {tmp_path / 'a'} --resume" in str(caught.value)
+    assert str(caught.value).endswith("name=a-2")
     create("a-2", tmp_path)
     with pytest.raises(InputError, match="name=a-3"):
         create("a", tmp_path)
@@ -53,12 +53,10 @@ def test_an_existing_run_is_refused_with_the_two_commands(tmp_path: Path) -> Non
         create("a-2", tmp_path)
 
 
-def test_resume_is_not_offered_where_it_does_not_exist(tmp_path: Path) -> None:
-    create("a", tmp_path)
-    with pytest.raises(InputError) as caught:
-        create("a", tmp_path, can_resume=False)
-    assert "--resume" not in str(caught.value)
-    assert "name=a-2" in str(caught.value)
+def test_a_file_where_run_folders_are_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(InputError, match="this is no folder"):
+        create("a", tmp_path / "runs")
 
 
 def test_the_suggested_name_can_be_used(tmp_path: Path) -> None:
@@ -81,9 +79,3 @@ def test_names_that_are_no_folder_are_refused(tmp_path: Path, name: str) -> None
 @pytest.mark.parametrize("name", ["a", "Über 3", "a.b-c_d+e", "x" * 100, "模型"])
 def test_names_that_are_fine(tmp_path: Path, name: str) -> None:
     assert create(name, tmp_path).root.is_dir()
-
-
-def test_a_place_that_takes_no_folder(tmp_path: Path) -> None:
-    (tmp_path / "runs").write_text("")
-    with pytest.raises(WorkError):
-        create("a", tmp_path / "runs")

@@ -33,7 +33,10 @@ def command(
 
     settings = run_settings(Path(model))
     trusted = bool(settings.get("trust_remote_code"))
-    served = open_served(model, outlive_home(), date=settings.get("date"), trust_remote_code=trusted, which=checkpoint)
+    served = open_served(
+        model, outlive_home(), date=settings.get("date"), which=checkpoint, trust_remote_code=trusted,
+        say=lambda note: typer.echo(f"note: {note}", err=True),
+    )  # fmt: skip
     system = system if system is not None else settings.get("system")
     for said in [prompt] if prompt is not None else _lines():
         found = answer(served, said, system, max_new_tokens=max_tokens, temperature=temperature, seed=seed)

@@ -74,6 +74,8 @@ def find_place(folder: RunFolder, which: str, say: Callable[[str], None]) -> Pla
     for path, why in broken_checkpoints(folder.checkpoints):
         say(f"{path} is no whole checkpoint and is left out: {why}")
     attempt = last_attempt(folder) + 1
+    if which.isdecimal() and int(which) == 0:
+        return Place(None, 0, attempt)
     if which.isdecimal():
         named = [one for one in saved if one.step == int(which)]
         if not named:
@@ -81,7 +83,7 @@ def find_place(folder: RunFolder, which: str, say: Callable[[str], None]) -> Pla
             raise InputError(
                 f"there is no whole checkpoint of step {which}",
                 where=str(folder.checkpoints),
-                fix=f"those that are there: {steps}",
+                fix=f"those that are there: {steps}; --resume 0 begins anew",
             )
         _verify(named[0])
         return Place(named[0].path, named[0].step, attempt)
@@ -93,9 +95,23 @@ def find_place(folder: RunFolder, which: str, say: Callable[[str], None]) -> Pla
         except InputError as error:
             say(f"{chosen.path} is damaged and is left out: {error.what} ({error.where})")
             saved = [one for one in saved if one is not chosen]
-    found = any(os.path.lexists(path) for path in folder.checkpoints.glob("step-*"))
-    say(f"{'no whole checkpoint is there' if found else 'no checkpoint was saved yet'}: the run begins anew")
+    if lost := saved_steps(folder):
+        raise InputError(
+            f"{len(lost)} checkpoints were saved, the last after step {lost[-1]}, and none that is whole is there",
+            where=str(folder.checkpoints),
+            fix="put them back; or begin anew: --resume 0",
+        )
+    say("no checkpoint was saved yet: the run begins anew")
     return Place(None, 0, attempt)
+
+
+def saved_steps(folder: RunFolder) -> list[int]:
+    """The steps whose checkpoints were saved, as events.jsonl tells."""
+    from outlive.run.events import read_events
+
+    with contextlib.suppress(OutliveError):
+        return sorted({int(event["step"]) for event in read_events(folder.events) if event.get("kind") == "saved"})
+    return []
 
 
 def _verify(saved: Saved) -> None:
@@ -123,6 +139,8 @@ def continued(run: Run, folder: RunFolder, accepted: Sequence[str]) -> tuple[Run
     from outlive.run.changes import changes, judge
     from outlive.run.config import load_run
 
+    accepted = our_names(accepted)
+    judge([], accepted)  # names that nothing is called by
     before = load_run(folder.run_yaml).run
     if run.data.date is None:
         run = run.model_copy(update={"data": run.data.model_copy(update={"date": before.data.date})})
@@ -131,14 +149,20 @@ def continued(run: Run, folder: RunFolder, accepted: Sequence[str]) -> tuple[Run
     return run, found
 
 
+def our_names(accepted: Sequence[str]) -> list[str]:
+    """Accepted names, those that other tools have for our keys in our words."""
+    from outlive.run.names.translate import taken_as
+
+    return [".".join(map(str, taken_as(tuple(name.split("."))) or (name,))) for name in accepted]
+
+
 def same_contents(
     before: dict[str, Any], after: dict[str, Any], found: Sequence[Change], accepted: Sequence[str]
 ) -> list[Change]:
     """All differences, those of contents that the run file only names included; `found`: those of the run file.
 
     Other contents of what the run file names otherwise now are no news, and neither are other samples of the same rows
-    where the run file makes them otherwise. Raises InputError for differences that are
-    neither free nor accepted, and for accepted names that nothing differs by.
+    where the run file makes them otherwise. Raises InputError for differences that are neither free nor accepted.
     """
     from outlive.run.changes import SAME_BYTES, fact_changes, judge
 
@@ -151,7 +175,7 @@ def same_contents(
         if not any(_covers(new.key, key) for key in asked)
         and not (makes_samples and str(new.after).startswith(SAME_BYTES))
     ]
-    return judge([*found, *news], accepted)
+    return judge([*found, *news], our_names(accepted))
 
 
 def _covers(name: str, key: str) -> bool:
@@ -185,6 +209,7 @@ def set_aside(folder: RunFolder, place: Place, say: Callable[[str], None]) -> No
     so do the later lines of metrics.jsonl. Nothing is thrown away but what killed saves left behind."""
     from outlive.checkpoint.folder import broken_checkpoints, saved_checkpoints, sweep
     from outlive.checkpoint.state import read_trainer
+    from outlive.cli.show.terminal import counted
     from outlive.run.metrics import read, supersede
 
     # Read before anything is moved: a bad line is an error.
@@ -198,12 +223,13 @@ def set_aside(folder: RunFolder, place: Place, say: Callable[[str], None]) -> No
     later = [one.path for one in saved_checkpoints(folder.checkpoints) if one.step > step]
     broken = [path for path, _ in broken_checkpoints(folder.checkpoints)]
     if aside := _move_aside([*broken, *later], folder, place.attempt):
-        say(f"{len(later)} later and {len(broken)} broken checkpoints are kept in {aside}")
+        kinds = {"later checkpoint": later, "broken checkpoint": broken}
+        say(f"kept in {aside}: {' and '.join(counted(len(paths), kind) for kind, paths in kinds.items() if paths)}")
     if folder.metrics.exists():
         owes = place.checkpoint is not None and read_trainer(place.checkpoint).get("owes_validation") is True
         moved = supersede(folder.metrics, step, owes)
         if moved:
-            say(f"{moved} records of steps that are trained again are kept in superseded.jsonl")
+            say(f"kept in superseded.jsonl: {counted(moved, 'record')} of steps that are trained again")
 
 
 def _move_aside(paths: Sequence[Path], folder: RunFolder, attempt: int) -> Path | None:
@@ -237,6 +263,7 @@ def complete(folder: RunFolder, num_steps: int) -> Result:
     served = [path for one in saved if (path := one.served())]
     records = read(folder.metrics).records if folder.metrics.exists() else []
     steps = [record for record in records if record.kind == "train" and record.step <= num_steps]
+    validations = [record for record in records if record.kind == "validation" and record.step <= num_steps]
     return Result(
         status="done",
         steps=num_steps,
@@ -244,8 +271,10 @@ def complete(folder: RunFolder, num_steps: int) -> Result:
         target_tokens=sum(record.target_tokens or 0 for record in steps),
         seconds=sum(record.seconds or 0.0 for record in steps),
         loss=finite(steps[-1].loss) if steps else None,
+        validation_loss=finite(validations[-1].loss) if validations else None,
         output=served[-1] if served else None,
         message="this run is complete",
+        facts={"folder": str(folder.root), "report": str(folder.report)},
     )
 
 

@@ -56,21 +56,33 @@ def command(
     settings = list(overrides or [])
     if run_file is not None and "=" in run_file and not Path(run_file).exists():
         settings, run_file = [run_file, *settings], None
-    shown = run_file or "…"
     if run_file is not None and (Path(run_file) / "run.yaml").is_file():  # a run folder stands for its run
-        folder = Path(os.path.abspath(run_file))
-        run_file, runs, settings = str(folder / "run.yaml"), folder.parent, [*settings, f"name={folder.name}"]
+        folder = Path(os.path.relpath(os.path.abspath(run_file)))
+        name = Path(os.path.abspath(run_file)).name
+        run_file, runs, settings = str(folder / "run.yaml"), folder.parent, [*settings, f"name={name}"]
     loaded = load_run(run_file, settings, model=model, data=data)
     console = Console(stderr=as_json, highlight=False)
-    result = train(loaded, runs or Path("runs"), console, shown, resume, accept or ())
+    runs = runs or Path("runs")
+    result = train(loaded, runs, console, resume, accept or ())
+    if result.status == "stopped":
+        ignore_further_signals()
     if as_json:
         typer.echo(json.dumps(json.loads(result.to_json())))
     if result.status == "stopped":
         where = f"after step {result.steps}, which is saved" if result.steps else "before its first step"
-        raise Resumable(
-            f"{result.message}: stopped {where}",
-            fix=f"go on with: outlive train {shown} --resume",
-        )
+        fix = f"go on with: outlive train {runs / loaded.run.name} --resume"
+        raise Resumable(f"{result.message} {where}", fix=fix)
+
+
+def ignore_further_signals() -> None:
+    """The run is saved, and the process about to end: another signal is not to change its exit code."""
+    import signal
+
+    from outlive.run.stopping import SIGNALS
+
+    for name in SIGNALS:
+        if number := getattr(signal, name, None):
+            signal.signal(number, signal.SIG_IGN)
 
 
 class Command(TyperCommand):
@@ -92,7 +104,6 @@ def train(
     loaded: LoadedRun,
     runs: Path,
     console: Console,
-    run_file: str = "RUN",
     resume: str | None = None,
     accept: Sequence[str] = (),
 ) -> Result:
@@ -119,12 +130,12 @@ def train(
         raise InputError(
             "there is no such run to go on with", where=str(folder.root), fix="leave --resume out to start it"
         )
-    refuse_existing(loaded.run.name, runs, run_file)
-    return start(loaded.run, folder, console, run_file)
+    refuse_existing(loaded.run.name, runs)
+    return start(loaded.run, folder, console, make=True)
 
 
-def start(run: Run, folder: RunFolder, console: Console, run_file: str | None = None) -> Result:
-    """A new run, in a folder that is made for it; without `run_file`, in one that is there and claimed."""
+def start(run: Run, folder: RunFolder, console: Console, make: bool = False) -> Result:
+    """A new run, in a folder that is there and claimed, or (`make`) in one that is made for it."""
     from outlive.engines.native.build import get_ready
     from outlive.engines.native.engine import Native
     from outlive.run.claim import claim
@@ -135,9 +146,9 @@ def start(run: Run, folder: RunFolder, console: Console, run_file: str | None = 
     ready = get_ready(run)
     show_ledgers(ready, console)
     show_samples(ready, console)
-    if run_file is None:
+    if not make:
         return first_start(ready, folder, console)
-    create(ready.run.name, folder.root.parent, run_file)
+    create(ready.run.name, folder.root.parent)
     with claim(folder, lambda note: say(note, console)):
         return first_start(ready, folder, console)
 
@@ -198,9 +209,16 @@ def work(ready: Ready, folder: RunFolder, console: Console, place: Place) -> Res
     with Stopping(lambda note: say(note, console), lambda: resumable_code(folder)) as stopping, progress:
         engine = Native(progress.on_record, lambda note: say(note, console), lambda: stopping.requested is not None)
         result = engine.train(job_of(ready, folder.root, place.attempt, place.checkpoint))
+    facts = {
+        "folder": str(folder.root),
+        "report": str(folder.report),
+        "attempt": place.attempt,
+        "from_step": place.step,
+    }
+    result = replace(result, facts={**result.facts, **facts})
     if result.status == "stopped":
         return replace(result, message=stopping.requested)
-    show_after(result, folder, console)
+    show_after(result, folder, console, place)
     return result
 
 
@@ -251,13 +269,14 @@ def say(note: str, console: Console) -> None:
     console.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
-def show_after(result: Result, folder: RunFolder, console: Console) -> None:
+def show_after(result: Result, folder: RunFolder, console: Console, place: Place) -> None:
     """How it went, where the result is, and how to talk to it."""
     validation = f", validation loss {result.validation_loss:.4f}" if result.validation_loss is not None else ""
     loss = f"{result.loss:.4f}" if result.loss is not None else "not finite"
+    steps = f"steps {place.step + 1} to {result.steps}" if place.step else f"{result.steps} steps"
     lines = [
-        f"trained {result.steps} steps, {result.tokens:,} tokens ({result.target_tokens:,} targets) in "
-        f"{result.seconds:.0f} s: loss {loss}{validation}",
+        f"trained {steps}, {result.tokens:,} tokens ({result.target_tokens:,} targets) in {result.seconds:.0f} s: "
+        f"loss {loss}{validation}",
         f"saved:   {result.output}",
         f"report:  {write_report(folder)}",
         f'talk:    outlive generate {folder.root} "Hello"',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +36,7 @@ def open_served(
     dtype: torch.dtype | None = None,
     date: str | None = None,
     which: Which = "latest",
+    say: Callable[[str], None] = lambda note: None,
     trust_remote_code: bool = False,
 ) -> Served:
     """Open what `name` names. dtype None: bf16, as servers do; an adapter stays in its own. `which`: of a run.
@@ -42,7 +44,9 @@ def open_served(
 
     Raises InputError where an adapter's base is not the one that it was trained on.
     """
-    path = newest_checkpoint(Path(name), which)
+    path = newest_checkpoint(Path(name), which, say)
+    if path is not None and path != Path(name):
+        say(f"answers come from {path}")
     adapter = path if path is not None and (path / "adapter_config.json").is_file() else None
     base, base_hash = _base_of(adapter) if adapter is not None else (str(path) if path else name, None)
     place = find_model(base, home, trust_remote_code)
@@ -76,7 +80,9 @@ def _with_adapter(model: Any, adapter: Path) -> Any:
         raise InputError(what, where=str(adapter), fix="get the folder again from where it was trained") from error
 
 
-def newest_checkpoint(path: Path, which: Which = "latest") -> Path | None:
+def newest_checkpoint(
+    path: Path, which: Which = "latest", say: Callable[[str], None] = lambda note: None
+) -> Path | None:
     """The folder with the weights in a run, a checkpoint, or a model or adapter folder; None where `path` is none.
 
     Of a run it is the newest whole checkpoint that holds a model or an adapter, or of these the one whose validation
@@ -86,7 +92,7 @@ def newest_checkpoint(path: Path, which: Which = "latest") -> Path | None:
     if which == "best" and not is_run:
         raise InputError("only a run has a best checkpoint", where=str(path), fix="name a run's folder")
     if is_run:
-        return _of_run(path, which)
+        return _of_run(path, which, say)
     if not path.is_dir():
         return None
     for part in ("model", "adapter"):
@@ -99,7 +105,7 @@ def newest_checkpoint(path: Path, which: Which = "latest") -> Path | None:
     return path
 
 
-def _of_run(run: Path, which: Which) -> Path:
+def _of_run(run: Path, which: Which, say: Callable[[str], None]) -> Path:
     saved = saved_checkpoints(run / "checkpoints")
     candidates = [one for one in saved if one.served() is not None]
     if not candidates:
@@ -109,6 +115,8 @@ def _of_run(run: Path, which: Which) -> Path:
         for broken, reason in broken_checkpoints(run / "checkpoints"):
             what += f"; {broken.name} is not whole: {reason}"
         raise InputError(what, where=str(run), fix=fix)
+    for broken, reason in broken_checkpoints(run / "checkpoints"):
+        say(f"{broken} is no whole checkpoint and is left out: {reason}")
     chosen = candidates[-1] if which == "latest" else best(candidates)
     if chosen is None:
         what = "no checkpoint of the run has a validation loss"

@@ -180,8 +180,10 @@ def _store_changes(side: str, before: Mapping[str, Any], after: Mapping[str, Any
         if same_bytes and all(had.get(key) == has.get(key) for key in counts):
             continue
         what = SAME_BYTES if same_bytes else "other bytes"
-        name = PurePath(str(has.get("source", ""))).name
-        yield Change(f"data.{side}", f"{name}: {_counted(had)}", f"{what}: {_counted(has)}", "ask", why)
+        before_name, name = (PurePath(str(store.get("source", ""))).name for store in (had, has))
+        if name != before_name and not same_bytes:
+            what = f"{name}, {what}"
+        yield Change(f"data.{side}", f"{before_name}: {_counted(had)}", f"{what}: {_counted(has)}", "ask", why)
 
 
 def _counted(store: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ class OutliveError(Exception):
     """
 
     exit_code = 1
+    label = "error"
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class OutliveError(Exception):
         self.mistakes = tuple(mistakes)
 
     def __str__(self) -> str:
-        return self.render().removeprefix("error: ")
+        return self.render().removeprefix(f"{self.label}: ")
 
     def render(self, color: bool = False) -> str:
         """The error as a terminal shows it: the mistakes that it sums up, then itself."""
@@ -76,7 +77,7 @@ class OutliveError(Exception):
         width = max(2, *map(len, numbers)) if numbers else 2
         bar = paint(_BLUE, f"{'':{width}} |")
         first, *rest = _safe(self.what).split("\n")
-        lines = [f"{paint(_RED, 'error:')} {paint(_BOLD, first)}"]
+        lines = [f"{paint(_RED, self.label + ':')} {paint(_BOLD, first)}"]
         if location := self._location():
             lines.append(f"{'':{width}}{paint(_BLUE, '-->')} {_safe(location)}")
         if self.excerpts:
@@ -126,6 +127,7 @@ class Resumable(OutliveError):
     """The work stopped at a point from which it can go on. Exit code 75."""
 
     exit_code = 75
+    label = "stopped"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

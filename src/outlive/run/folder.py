@@ -81,36 +81,37 @@ class RunFolder:
         return self.checkpoints / f"step-{step:08d}"
 
 
-def create(name: str, root: Path | str = "runs", run_file: str = "RUN", can_resume: bool = True) -> RunFolder:
+def create(name: str, root: Path | str = "runs") -> RunFolder:
     """Make `root/name` for a new run.
 
-    InputError when it exists (naming the two commands that go on, with `run_file` as their argument; the first is left
-    out when the caller can't resume) or when the name can't be a folder's. Of two runs that start at once, one gets it.
+    InputError when it exists (naming what goes on with it, and a free name) or when the name can't be a folder's. Of
+    two runs that start at once, one gets it.
     """
-    refuse_existing(name, root, run_file, can_resume)
+    refuse_existing(name, root)
     folder = Path(root) / name
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
     except OSError as error:
         if os.path.lexists(folder):
-            raise _exists(folder, run_file, can_resume) from error
+            raise _exists(folder) from error
         raise disk_error(error, folder, "make the run folder") from error
     return RunFolder(folder)
 
 
-def refuse_existing(name: str, root: Path | str = "runs", run_file: str = "RUN", can_resume: bool = True) -> None:
+def refuse_existing(name: str, root: Path | str = "runs") -> None:
     """Raise what `create` would raise for this name, without making anything: before the work that comes first."""
     if reason := name_mistake(name):
         raise InputError(reason, where="name", fix="set another name: name=…")
+    if os.path.lexists(root) and not Path(root).is_dir():
+        raise InputError("run folders are made here, and this is no folder", where=str(root), fix="set --runs FOLDER")
     folder = Path(root) / name
     if os.path.lexists(folder):
-        raise _exists(folder, run_file, can_resume)
+        raise _exists(folder)
 
 
-def _exists(folder: Path, run_file: str, can_resume: bool) -> InputError:
-    rename = f"start under another name: outlive train {run_file} name={_next_name(folder)}"
-    fix = f"continue it: outlive train {run_file} --resume; or {rename}" if can_resume else rename
+def _exists(folder: Path) -> InputError:
+    fix = f"go on with it: outlive train {folder} --resume; or start under another name: name={_next_name(folder)}"
     return InputError("this run exists already", where=str(folder), fix=fix)
 
 

@@ -20,6 +20,7 @@ Key = tuple[str | int, ...]
 MAX_BYTES = 1 << 20  # of a run file: one that people write has a few thousand
 _MAX_VALUES = 20_000  # an alias bomb is a mistake in a file of a hundred lines
 _MAX_DEPTH = 50
+_ROWS = {".jsonl", ".ndjson", ".parquet", ".arrow", ".csv", ".tsv"}
 _TAG = "tag:yaml.org,2002:"
 _TOO_MUCH = "write out what aliases repeat; rows and long lists belong in files of their own"
 
@@ -68,6 +69,7 @@ class _Dumper(yaml.SafeDumper):
 
 def read(path: Path | str) -> Parsed:
     """The mapping in a YAML file. A BOM and CRLF are fine. InputError with file:line for whatever is not."""
+    _refuse_rows(Path(path))
     data = _bytes(Path(path))
     try:
         text = data.decode("utf-8-sig")
@@ -88,6 +90,16 @@ def read(path: Path | str) -> Parsed:
             fix="write it as `key: value` lines; outlive init writes an example",
         )
     return parsed
+
+
+def _refuse_rows(path: Path) -> None:
+    """A file of rows in the place of the run file: what was meant is `--data`."""
+    if path.suffix.lower() in _ROWS and path.is_file():
+        raise InputError(
+            "this is a file of rows, not a run file",
+            where=str(path),
+            fix=f"name a run file, or train without one: --model MODEL --data {path}",
+        )
 
 
 def parse(text: str, name: str, line_numbers: bool = True, before: str = "") -> Parsed:

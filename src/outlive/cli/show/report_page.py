@@ -237,7 +237,9 @@ def _versions(lock: dict[str, Any]) -> str:
     main = {"python": lock.get("python")} | {name: packages[name] for name in MAIN_PACKAGES if name in packages}
     cpu, gpu, git = lock.get("cpu") or {}, lock.get("gpu") or {}, lock.get("git") or {}
     if cpu:
-        main["cpu"] = f"{cpu.get('model') or 'unknown'}, {cpu.get('count')} threads"
+        main["cpu"] = f"{cpu.get('model') or 'unknown'}, {cpu.get('count')} processors"
+        if lock.get("threads"):
+            main["threads"] = str(lock["threads"])
     if gpu:
         main["gpu"] = ", ".join(f"{key} {value}" for key, value in gpu.items())
     if git:
