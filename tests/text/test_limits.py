@@ -16,7 +16,8 @@ from outlive.text import environment, limits
 from outlive.text.meter import Meter
 from outlive.text.refusal import Refusal
 from outlive.text.spans import spans
-from outlive.text.template import ChatTemplate, TemplateError
+from outlive.text.template import ChatTemplate, TemplateError, plain_messages
+from outlive.text.trace import trace
 from tests.fixtures import cases
 from tests.text.conversations import assistant, user
 from tests.text.nasty import NASTY
@@ -39,6 +40,14 @@ def test_it_is_stopped(what: str) -> None:
     assert "stopped: " in error.what
     assert "theirs.jinja" in str(error.where)
     assert error.fix
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("what", NASTY)
+def test_it_is_stopped_too_where_texts_carry_their_origin(what: str) -> None:
+    with pytest.raises(TemplateError) as stopped:
+        trace(ChatTemplate(NASTY[what]), [user("Hi")], tools=None, add_generation_prompt=False)
+    assert stopped.value.reason == "limit", stopped.value.detail
 
 
 def test_the_line_is_named() -> None:
@@ -111,6 +120,11 @@ def test_real_templates_bear_real_chats_of_any_length(monkeypatch: pytest.Monkey
                 stopped.append(str(error))
         else:
             rendered += len(text) > 10_000_000 // 2
+            template = ChatTemplate(path.read_text(encoding="utf-8"), special)
+            given = plain_messages(turns[:100])
+            assert trace(template, given, tools=tools, add_generation_prompt=False).text == template.render(
+                turns[:100], tools=tools
+            )
     assert stopped == []
     assert rendered >= 10
 
@@ -191,7 +205,7 @@ def test_no_template_makes_more_than_its_budget(body: str) -> None:
             super()._replaced(old, alone)
             made.append(before - self.characters)
 
-    template = environment.instance(source, False, str)
+    template = environment.instance(source, "plain", str)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_STEPS", 20_000)
         patch.setattr(limits, "MAX_CHARACTERS", 500_000)

@@ -10,7 +10,7 @@ import json
 import types
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import jinja2
 import jinja2.ext
@@ -20,7 +20,9 @@ from jinja2.utils import Namespace, generate_lorem_ipsum
 
 from outlive.text import limits
 from outlive.text.measure import LimitReached
+from outlive.text.provenance import marked
 from outlive.text.sandbox import MeteredEnvironment, render_metered
+from outlive.text.tracing import TracedEnvironment
 
 # Unicode noncharacters: no text that means anything holds them; a render that does is not marked at all.
 MARK_START, MARK_END = "\ufdd0", "\ufdd1"
@@ -49,6 +51,13 @@ class _MarkedGeneration(_Generation):
 
     def _written(self, caller: Callable[[], str]) -> str:
         return MARK_START + caller() + MARK_END
+
+
+class _TracedGeneration(_Generation):
+    """The same tag, its bounds kept in what it prints, which has no character more."""
+
+    def _written(self, caller: Callable[[], str]) -> str:
+        return marked(caller())
 
 
 class _Dict:
@@ -116,8 +125,10 @@ def _tojson(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _environment(generation: type[_Generation]) -> MeteredEnvironment:
-    environment = MeteredEnvironment(
+def _environment(
+    generation: type[_Generation], kind: type[MeteredEnvironment] = MeteredEnvironment
+) -> MeteredEnvironment:
+    environment = kind(
         {"tojson": _tojson}, trim_blocks=True, lstrip_blocks=True, extensions=[generation, jinja2.ext.loopcontrols]
     )
     environment.globals |= {"raise_exception": _raise_exception, "dict": _Dict(), "namespace": _Namespace}
@@ -125,13 +136,19 @@ def _environment(generation: type[_Generation]) -> MeteredEnvironment:
     return environment
 
 
-_PLAIN, _MARKED = _environment(_Generation), _environment(_MarkedGeneration)
+# plain: as transformers prints. marked: with marks around {% generation %} blocks. traced: texts know their origin.
+Mode = Literal["plain", "marked", "traced"]
+_ENVIRONMENTS: dict[Mode, MeteredEnvironment] = {
+    "plain": _environment(_Generation),
+    "marked": _environment(_MarkedGeneration),
+    "traced": _environment(_TracedGeneration, TracedEnvironment),
+}
 
 
 @lru_cache(maxsize=256)
-def compiled(source: str, marked: bool) -> types.CodeType:
+def compiled(source: str, mode: Mode) -> types.CodeType:
     """The template as code, compiled once per process. Raises jinja2.TemplateSyntaxError and LimitReached."""
-    environment = _MARKED if marked else _PLAIN
+    environment = _ENVIRONMENTS[mode]
     if len(source) > limits.MAX_SOURCE:
         raise LimitReached(
             f"it has {len(source):,} characters, the limit is {limits.MAX_SOURCE:,}",
@@ -146,11 +163,11 @@ def compiled(source: str, marked: bool) -> types.CodeType:
         raise LimitReached("its blocks or brackets lie too deep inside each other", "write it flatter") from None
 
 
-def instance(source: str, marked: bool, strftime_now: Callable[[str], str]) -> jinja2.Template:
+def instance(source: str, mode: Mode, strftime_now: Callable[[str], str]) -> jinja2.Template:
     """A template that can render, with `strftime_now` as its clock."""
-    environment = _MARKED if marked else _PLAIN
+    environment = _ENVIRONMENTS[mode]
     names = environment.make_globals({"strftime_now": _clock(strftime_now)})
-    return environment.template_class.from_code(environment, compiled(source, marked), names, None)
+    return environment.template_class.from_code(environment, compiled(source, mode), names, None)
 
 
 def render(template: jinja2.Template, variables: Mapping[str, Any]) -> str:
@@ -183,7 +200,7 @@ def _clock(strftime_now: Callable[[str], str]) -> Callable[[str], str]:
 @lru_cache(maxsize=256)
 def facts(source: str) -> tuple[bool, frozenset[str]]:
     """Whether the template has {% generation %} marks, and the names that it reads without setting them."""
-    tree = _PLAIN.parse(source)
+    tree = _ENVIRONMENTS["plain"].parse(source)
     calls = tree.find_all(nodes.ExtensionAttribute)
-    marked = any(call.identifier == _Generation.identifier for call in calls)
-    return marked, frozenset(meta.find_undeclared_variables(tree))
+    has_marks = any(call.identifier == _Generation.identifier for call in calls)
+    return has_marks, frozenset(meta.find_undeclared_variables(tree))

@@ -9,6 +9,7 @@ from jinja2.filters import _GroupTuple
 from jinja2.utils import Namespace
 
 from outlive.text import limits
+from outlive.text.provenance import Traced
 
 if TYPE_CHECKING:
     from outlive.text.meter import Meter
@@ -54,7 +55,7 @@ def measured(value: Any, meter: Meter | None) -> Size:
         below: list[Any] = []
         for item in level:
             kind = type(item)
-            if kind is str:
+            if kind is str or kind is Traced:
                 characters += 2 + len(item) if meter is None or item.isprintable() else 2 + 10 * len(item)
             elif kind in CONTAINERS or isinstance(item, Namespace):
                 characters += 4

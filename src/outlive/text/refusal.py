@@ -9,14 +9,16 @@ REASONS = {
     "no_assistant_turn": "The conversation has no assistant turn, so there is nothing to learn from it.",
     "template_error": "The chat template can't render the conversation, or the prompt of one of its turns.",
     "assistant_first": "The conversation begins with an assistant turn, and the template gives no prompt before it.",
-    "history_rewritten": "The template writes a turn otherwise once later turns follow, so the prompt that a server "
-    "renders is no prefix of the whole text.",
+    "history_rewritten": "The template writes a turn otherwise than the prompt before it, or otherwise once later "
+    "turns follow, and where the answer begins after the prompt that a server renders is not known, not even one "
+    "turn at a time.",
     "generation_prompt_not_prefix": "The generation prompt that a server renders is not how the turn begins in the "
-    "whole text.",
+    "text: it opens a part, such as <think>, that the text does not have.",
     "no_generation_prompt": "The template ignores add_generation_prompt and writes a header of its own before the "
     "turn, so a server would leave that header to the model.",
     "content_not_rendered": "The template loses, cuts or alters a part of the turn: its text, its reasoning, or a "
     "tool call's name or arguments.",
+    "not_traced": "The template does something with texts through which their origin can't be followed.",
     "arguments_escaped": "A tool call's arguments are JSON text that the template encodes once more, as a string; give "
     "them as an object.",
     "python_notation": "The template prints a list or an object in Python's notation, as {'a': 1}: it was not written "

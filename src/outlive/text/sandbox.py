@@ -192,6 +192,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
 
     code_generator_class = _Generator
     context_class = MeteredContext
+    meter_class = Meter
     intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
 
     def __init__(self, filters: Mapping[str, Callable[..., Any]], **options: Any) -> None:
@@ -263,7 +264,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
 def render_metered(template: Any, variables: Mapping[str, Any]) -> str:
     """What the template makes of the variables. Raises whatever it raises, LimitReached among that."""
     context = template.new_context(dict(variables))
-    context.meter = Meter(variables)
+    context.meter = template.environment.meter_class(variables)
     try:
         return context.meter.concat(template.root_render_func(context))  # type: ignore[no-any-return]
     except Exception:

@@ -48,6 +48,8 @@ class ChatTemplate:
     special_tokens: name → text, visible to the template ('bos_token' …). end_of_turn: texts that end a turn, on which
     a server stops. date: 'YYYY-MM-DD', the day that strftime_now tells (None: now). kwargs: variables for every render.
     tool_source: another template, used when tools are given (models with a 'tool_use' template have one).
+    added_tokens: further texts that are one token: what closes every answer of the template may be learned from them.
+    known_tokens: all texts that are one token, of which a header may consist; no end of turn is learned from them.
     name: where the template is from, for errors: its file, or words such as "the tokenizer's template".
     Raises TemplateError('syntax') and, for a malformed date, InputError.
     """
@@ -61,17 +63,23 @@ class ChatTemplate:
         kwargs: Mapping[str, Any] | None = None,
         tool_source: str | None = None,
         name: str | None = None,
+        added_tokens: Sequence[str] = (),
+        known_tokens: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.source, self.tool_source, self.date = source, tool_source, date
         self.special_tokens = dict(special_tokens or {})
         self.end_of_turn = tuple(text for text in end_of_turn if text)
+        self.added_tokens = tuple(dict.fromkeys(text for text in added_tokens if text))
+        self.known_tokens = frozenset({*known_tokens, *self.added_tokens, *self.end_of_turn})
         self.kwargs = dict(kwargs or {})
+        self.learned: Any = None  # what `learned.learn` found out
+        self.certificate: Any = None  # what `certificate.certify` found out
         self._day = None if date is None else _day(date)
         found = [_facts(text, name) for text in (source, tool_source) if text is not None]
         self.has_generation_marks = any(marked for marked, _ in found)
         self.uses_date = any("strftime_now" in names for _, names in found)
-        self._instances: dict[tuple[bool, bool], jinja2.Template] = {}
+        self._instances: dict[tuple[environment.Mode, bool], jinja2.Template] = {}
 
     @classmethod
     def of(
@@ -92,7 +100,16 @@ class ChatTemplate:
                 where=str(tokenizer.folder),
                 fix="name a template file: data.chat_template, or --chat-template",
             )
-        return cls(source, tokenizer.special_tokens, tokenizer.end_of_turn, date, tool_source=tool_source, name=name)
+        return cls(
+            source,
+            tokenizer.special_tokens,
+            tokenizer.end_of_turn,
+            date,
+            tool_source=tool_source,
+            name=name,
+            added_tokens=tokenizer.given_tokens,
+            known_tokens=tuple(tokenizer.added_tokens),
+        )
 
     @cached_property
     def hash(self) -> str:
@@ -105,6 +122,7 @@ class ChatTemplate:
                 "special_tokens": self.special_tokens,
                 "end_of_turn": sorted(self.end_of_turn),
                 "date": day,
+                **({"added_tokens": sorted(self.added_tokens)} if self.added_tokens else {}),
                 "kwargs": self.kwargs,
             }
         )
@@ -152,19 +170,23 @@ class ChatTemplate:
         if not self.has_generation_marks or MARK_START in text or MARK_END in text:
             return []
         try:
-            unmarked, marks = _read_marks(self._run(messages, True, options))
+            unmarked, marks = _read_marks(self._run(messages, "marked", options))
         except TemplateError:  # a template that looks into the block's text, and can't bear the marks
             return []
         return marks if unmarked == text else []
 
     def render_plain(self, messages: list[Message], **options: Any) -> str:
         """As `render`, for messages and tools that are plain already (`plain_messages`); an empty list is allowed."""
-        return self._run(messages, False, options)
+        return self._run(messages, "plain", options)
 
-    def _run(self, messages: list[Message], marked: bool, options: dict[str, Any]) -> str:
+    def render_traced(self, messages: list[Message], **options: Any) -> str:
+        """As `render_plain`; texts among the messages that carry their origin (`provenance`) carry it on."""
+        return self._run(messages, "traced", options)
+
+    def _run(self, messages: list[Message], mode: environment.Mode, options: dict[str, Any]) -> str:
         variables = {"tools": None, "documents": None, "add_generation_prompt": False}
         variables |= self.special_tokens | self.kwargs | options
-        template = self._template(marked, with_tools=variables["tools"] is not None)
+        template = self._template(mode, with_tools=variables["tools"] is not None)
         try:
             return environment.render(template, variables | {"messages": messages})
         except environment.RaisedByTemplate as error:
@@ -174,13 +196,13 @@ class ChatTemplate:
         except Exception as error:  # the template is a program: whatever it raises is this row's fault or its own
             raise TemplateError("failed", f"{type(error).__name__}: {str(error)[:_MAX_QUOTED]}") from error
 
-    def _template(self, marked: bool, with_tools: bool) -> jinja2.Template:
+    def _template(self, mode: environment.Mode, with_tools: bool) -> jinja2.Template:
         with_tools = with_tools and self.tool_source is not None
-        template = self._instances.get((marked, with_tools))
+        template = self._instances.get((mode, with_tools))
         if template is None:
             source = self.tool_source if with_tools and self.tool_source is not None else self.source
-            template = environment.instance(source, marked, self._strftime_now)
-            self._instances[marked, with_tools] = template
+            template = environment.instance(source, mode, self._strftime_now)
+            self._instances[mode, with_tools] = template
         return template
 
     def _strftime_now(self, format: str) -> str:
@@ -204,7 +226,7 @@ def _stopped(error: LimitReached, name: str | None, line: int | None) -> Templat
 
 def _facts(source: str, name: str | None) -> tuple[bool, frozenset[str]]:
     try:
-        environment.compiled(source, False)
+        environment.compiled(source, "plain")
         return environment.facts(source)
     except LimitReached as error:
         raise _stopped(error, name, None) from error

@@ -42,11 +42,9 @@ class Tokenizer:
         backend.no_padding()
         self._backend = backend
         self.folder = folder
+        self.given_tokens: tuple[str, ...] = ()  # see add_special
         self.special_tokens = special_tokens
-        decoder = backend.get_added_tokens_decoder()
-        self.added_tokens = {token.content: index for index, token in sorted(decoder.items())}
-        self.special_ids = frozenset(index for index, token in decoder.items() if token.special)
-        self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
+        self._index_added()
         self.chat_template: str | None = None
         self.chat_templates: dict[str, str] = {}
         self.end_of_turn_ids: list[int] = [] if self.eos_id is None else [self.eos_id]
@@ -78,6 +76,21 @@ class Tokenizer:
             what = f"the tokenizer's configuration is malformed: {type(error).__name__}: {error}"
             raise InputError(what, where=str(folder), fix="get the files again from where the model is from") from error
         return tokenizer
+
+    def add_special(self, tokens: Sequence[str]) -> None:
+        """Take further texts as special tokens, as a model does whose chat template is tried with this tokenizer.
+
+        A template may be asked which of these close a turn; of the tokenizer's own, only declared ends of turn do.
+        """
+        self._backend.add_tokens([AddedToken(token, special=True, normalized=False) for token in tokens if token])
+        self._index_added()
+        self.given_tokens = tuple(dict.fromkeys((*self.given_tokens, *(token for token in tokens if token))))
+
+    def _index_added(self) -> None:
+        decoder = self._backend.get_added_tokens_decoder()
+        self.added_tokens = {token.content: index for index, token in sorted(decoder.items())}
+        self.special_ids = frozenset(index for index, token in decoder.items() if token.special)
+        self.vocab_size = self._backend.get_vocab_size(with_added_tokens=True)
 
     def _take_templates(self, template: Template) -> None:
         if isinstance(template, str):
@@ -158,6 +171,11 @@ class Tokenizer:
             fix = "take the text out, or write it anew"
             raise InputError(f"a text can't be tokenised: {_why_not(texts, error)}", fix=fix) from error
         return [encoding.ids for encoding in encodings]
+
+    def encode_with_ends(self, text: str) -> tuple[list[int], list[int]]:
+        """The ids of `text`, as `encode` gives them, and where in the text each token ends, in characters."""
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        return encoding.ids, [end for _, end in encoding.offsets]
 
     def text_frame(self) -> tuple[list[int], list[int]]:
         """The ids that the tokenizer itself puts before and after a plain text (BOS, EOS); often two empty lists."""
