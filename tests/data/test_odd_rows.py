@@ -51,8 +51,8 @@ def _prepare(tokenizer: Tokenizer, path: Path, text: str, columns: dict[str, Col
 def test_json_that_would_be_lost_or_crash_is_refused(text: str, what: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=what):
         parse_json(text)
-    (tmp_path / "rows.jsonl").write_text(text)
-    (row,) = read_rows(tmp_path / "rows.jsonl")
+    (tmp_path / "rows.jsonl").write_text(f'{{"text": "a"}}\n{text}\n')
+    _, row = read_rows(tmp_path / "rows.jsonl")
     assert row.refusal is not None
     assert row.refusal.reason == "bad_json"
 

@@ -45,7 +45,7 @@ BAD = [
     ({"messages": []}, "no_messages"),
     ({"messages": [3]}, "bad_message"),
     ({"messages": [{"role": "alien", "content": "x"}]}, "unknown_role"),
-    ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "content_not_text"),
+    ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "images"),
     ({"messages": [{"role": "user", "content": "only a question"}]}, "no_assistant_turn"),
     (
         {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y", "weight": -1}]},
@@ -141,7 +141,10 @@ def test_named_sources_that_overlap_are_refused(tokenizer: Tokenizer, tmp_path: 
     with pytest.raises(InputError, match="1 of 2 validation samples") as error:
         _prepare(tokenizer, train, validation=other)
     assert "other.jsonl:0" in str(error.value)
-    assert _prepare(tokenizer, train, validation=other, validation_overlap="allow").validation is not None
+    prepared = _prepare(tokenizer, train, validation=other, validation_overlap="allow")
+    assert prepared.validation is not None
+    found = [lint for lint in prepared.ledgers[1].lints if lint["id"] == "validation_overlap"]
+    assert [(lint["count"], lint["rows"]) for lint in found] == [(1, [0])]
 
 
 def test_no_row_left_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:

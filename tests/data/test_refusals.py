@@ -17,6 +17,6 @@ def test_the_documentation_lists_the_same_reasons() -> None:
 
 
 def test_the_code_raises_no_other_reason_and_uses_each() -> None:
-    sources = "".join(path.read_text() for path in (ROOT / "src/outlive/data").glob("*.py"))
+    sources = "".join(path.read_text() for path in (ROOT / "src/outlive/data").rglob("*.py"))
     raised = set(re.findall(r"Refusal\(\s*\"(\w+)\"", sources))
     assert raised - set(REASONS) == set(DATA_REASONS)

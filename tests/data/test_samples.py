@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from outlive.data.conversation import Chat, Text
 from outlive.data.formats import read_conversation
 from outlive.data.samples import Policy, Sample, SampleMaker
+from outlive.text.certificate import certify
 from outlive.text.prompt import served_prompt
 from outlive.text.spans import Refusal
 from outlive.text.template import ChatTemplate
@@ -77,7 +79,7 @@ def test_a_completions_assistant_turns_carry_loss_and_no_others(tokenizer: Token
 
 def test_message_weights(tokenizer: Tokenizer) -> None:
     chat = [CHAT[0], {**CHAT[1], "weight": 0}, CHAT[2], {**CHAT[3], "weight": 0.25}]
-    (sample,) = _maker(tokenizer).make(Chat(chat, None, 0))
+    (sample,) = _maker(tokenizer).make(read_conversation({"messages": chat}, "messages"))
     assert _targets(tokenizer, sample) == ["See you tomorrow.<|im_end|>"]
     assert set(sample.weights.tolist()) == {0.0, 0.25}
 
@@ -174,3 +176,38 @@ def test_tool_arguments_as_text_reach_the_template_as_an_object() -> None:
     (shown,) = chat.rendered_messages()
     assert shown["tool_calls"][0]["function"]["arguments"] == {"city": "Paris"}
     assert call["function"] == {"name": "get_weather", "arguments": '{"city": "Paris"}'}
+
+
+def test_a_developer_is_the_system_where_the_template_knows_no_other_name(tokenizer: Tokenizer) -> None:
+    row = {"messages": [{"role": "developer", "content": "Answer in a few words."}, *CHAT]}
+    knows = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" + (
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}{# developer #}"
+    )
+    for template, role, count in ((None, "system", 1), (knows, "developer", 0)):
+        maker = SampleMaker(tokenizer, ChatTemplate.of(tokenizer, template), Policy())
+        (sample,) = maker.make(read_conversation(row, "messages"))
+        assert tokenizer.decode(sample.tokens.tolist()).startswith(
+            f"<|im_start|>{role}\nAnswer in a few words.<|im_end|>"
+        )
+        assert maker.counts["developer_as_system"] == count
+
+
+def test_arguments_are_given_in_the_form_that_the_template_is_written_for(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One template writes the text as it is, the other makes JSON of an object: the model learns JSON, once."""
+    monkeypatch.setenv("OUTLIVE_HOME", str(tmp_path))
+    turns = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}CALL "
+    end = "{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    written = {
+        "text": "{{ c.function.name }} {{ c.function.arguments }}",
+        "object": "{{ c.function.name }} {{ c.function.arguments | tojson }}",
+    }
+    for form, body in written.items():
+        template = ChatTemplate.of(tokenizer, turns + body + end)
+        assert certify(template).arguments == form
+        for arguments in ({"city": "Paris"}, '{"city": "Paris"}'):
+            call = {"type": "function", "function": {"name": "weather", "arguments": arguments}}
+            row = {"messages": [CHAT[0], {"role": "assistant", "content": "", "tool_calls": [call]}]}
+            (sample,) = SampleMaker(tokenizer, template, Policy()).make(read_conversation(row, "messages"))
+            assert _targets(tokenizer, sample) == ['CALL weather {"city": "Paris"}<|im_end|>']

@@ -183,6 +183,32 @@ def value_at(run: Run, key: str) -> Any:
             [{"path": "a.jsonl", "weight": 1}],
         ),
         ("datasets=[{path: org/n, type: chat_template}]", "data.train", [{"hub": "org/n", "weight": 1}]),
+        (
+            "datasets=[{path: a.jsonl, type: 'alpaca:phi'}, {path: b.jsonl, type: completion, field: body}]",
+            "data.train",
+            [
+                {"path": "a.jsonl", "format": "alpaca", "weight": 1},
+                {"path": "b.jsonl", "format": "text", "fields": {"text": "body"}, "weight": 1},
+            ],
+        ),
+        (
+            "datasets=[{path: a.jsonl, type: chat_template, field_messages: conversations, "
+            "message_property_mappings: {role: from, content: value}, roles: {user: [human], assistant: [gpt, bot]}}]",
+            "data.train",
+            [
+                {
+                    "path": "a.jsonl",
+                    "format": "sharegpt",
+                    "roles": {"human": "user", "gpt": "assistant", "bot": "assistant"},
+                    "weight": 1,
+                }
+            ],
+        ),
+        (
+            "datasets=[{path: a.jsonl, type: chat_template, field_messages: dialog, message_field_role: who}]",
+            "data.train",
+            [{"path": "a.jsonl", "fields": {"messages": "dialog", "message.role": "who"}, "weight": 1}],
+        ),
         ("bf16={enabled: true}", "precision", "bf16"),
         ("torch_dtype=bfloat16", "precision", "bf16"),
         ("disable_gradient_checkpointing=true", "activation_checkpointing", False),

@@ -21,12 +21,13 @@ CHOICES = {
     "loss_on": ("assistant", "last_assistant", "completion", "all"),
     "turn_end": ("content", "end_of_turn", "suffix"),
     "overlong": ("drop", "truncate", "split"),
-    "format": ("messages", "prompt_completion", "text"),
 }
 
 
 def command(
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Rows (.jsonl), a run file, a run or a store.")],
+    target: Annotated[
+        Path | None, typer.Argument(metavar="TARGET", help="Rows (.jsonl), a run file, a run or a store.")
+    ] = None,
     tokenizer: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder with the tokenizer.json.")] = None,
     chat_template: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the tokenizer's own.")] = None,
     loss_on: Annotated[str | None, typer.Option(help=" | ".join(CHOICES["loss_on"]))] = None,
@@ -34,17 +35,39 @@ def command(
     sequence_length: Annotated[int | None, typer.Option(min=2, help="Tokens of one sequence.")] = None,
     overlong: Annotated[str | None, typer.Option(help=" | ".join(CHOICES["overlong"]))] = None,
     system: Annotated[str | None, typer.Option(help="A system text for chats that have none.")] = None,
-    format_: Annotated[str | None, typer.Option("--format", help=" | ".join(CHOICES["format"]))] = None,
+    format_: Annotated[
+        str | None, typer.Option("--format", help="Such as sharegpt; docs/formats.md lists them.")
+    ] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="How many rows of each source to show.")] = None,
     row: Annotated[int | None, typer.Option(min=0, help="Show only this row, counted from 0.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON Lines on stdout, one object a sample.")] = False,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page for a browser.")] = None,
+    special: Annotated[
+        list[str] | None, typer.Option(metavar="TOKEN", help="A further special token; as often as needed.")
+    ] = None,
+    certify: Annotated[
+        Path | None, typer.Option(metavar="TEMPLATE", help="Say what a chat template does with each shape of chat.")
+    ] = None,
 ) -> None:
     """Show samples with the tokens that carry loss marked, what was left out and why, and what is worth a look."""
     from outlive.cli.open_target import Options, open_target
 
+    if certify is not None or target is None:
+        _certify(target, certify, tokenizer, special or [], as_json)
+        return
     limit = row + 1 if row is not None else rows if as_json else None
-    options = Options(tokenizer, chat_template, loss_on, turn_end, sequence_length, overlong, system, format_, limit)
+    options = Options(
+        tokenizer,
+        chat_template,
+        loss_on,
+        turn_end,
+        sequence_length,
+        overlong,
+        system,
+        format_,
+        limit,
+        tuple(special or ()),
+    )
     _check(options, rows, row, as_json, html)
     opened = open_target(target, options)
     if as_json:
@@ -55,10 +78,24 @@ def command(
         _print(opened, rows or TERMINAL_ROWS, row)
 
 
+def _certify(
+    target: Path | None, template: Path | None, tokenizer: Path | None, special: list[str], as_json: bool
+) -> None:
+    from outlive.cli.certify import certify_file
+    from outlive.run.errors import InputError
+
+    if template is None:
+        raise InputError("TARGET is missing", fix="name rows, a run file, a run or a store")
+    if target is not None:
+        raise InputError("TARGET and --certify exclude each other", fix="give one of them")
+    certify_file(template, tokenizer, special, as_json)
+
+
 def _check(options: Options, rows: int | None, row: int | None, as_json: bool, html: Path | None) -> None:
+    from outlive.data.formats import FORMATS
     from outlive.run.errors import InputError, nearest
 
-    for name, known in CHOICES.items():
+    for name, known in {**CHOICES, "format": tuple(FORMATS)}.items():
         value = getattr(options, name)
         if value is not None and value not in known:
             near = nearest(value, known)
@@ -114,8 +151,6 @@ def _print(opened: Opened, rows: int, row: int | None) -> None:
     show_ledger(console, _ledgers(opened))
     for line in lengths.lines():
         console.print(line, soft_wrap=True)
-    for line in _lint_lines(opened):
-        console.print(line, style="cyan", soft_wrap=True)
 
 
 def _show(console: Console, opened: Opened, source: SourceRows, item: Item) -> None:
@@ -133,8 +168,9 @@ def _show(console: Console, opened: Opened, source: SourceRows, item: Item) -> N
 
 
 def title_of(opened: Opened, source: SourceRows, item: Item) -> str:
-    """'row 3', with its part, side and source where there is more than one."""
+    """'row 3', with its part, role, side and source where there is more than one."""
     title = f"row {item.row}" + (f", part {item.part}" if item.part else "")
+    title += f", {item.about['role']}" if item.about.get("role") else ""
     title += f", {source.side}" if source.side != "train" else ""
     return f"{title} of {Path(source.name).name}" if len(opened.sources) > 1 else title
 
@@ -154,7 +190,7 @@ def _write_page(opened: Opened, target: Path, file: Path, rows: int, row: int | 
             if item.row == row if row is not None else len(seen) <= rows:
                 shown.append((title_of(opened, source, item), item))
     _refuse_nothing(len(shown), row)
-    summary = [] if row is not None else [*_account(opened), *lengths.lines(), *_lint_lines(opened)]
+    summary = [] if row is not None else [*_account(opened), *lengths.lines()]
     facts = opened.facts | ({"note": "; ".join(opened.notes)} if opened.notes else {})
     write_atomic(file, samples_page(target.name, opened.tokenizer, shown, facts, summary))
     if row is None:
@@ -177,10 +213,3 @@ def _ledgers(opened: Opened) -> list[Ledger]:
 def _account(opened: Opened) -> Iterator[str]:
     for ledger in _ledgers(opened):
         yield from ledger.lines()
-
-
-def _lint_lines(opened: Opened) -> Iterator[str]:
-    for source in opened.sources:
-        of = f" ({Path(source.name).name})" if len(opened.sources) > 1 else ""
-        for line in source.lints.lines():
-            yield f"worth a look{of}: {line}"

@@ -17,7 +17,7 @@ from outlive.cli.open_target import (
     load_tokenizer,
 )
 from outlive.data.ledger import Ledger
-from outlive.data.prepare import local_path
+from outlive.data.prepare import local_path, naming_of
 from outlive.data.store import Store
 from outlive.run.errors import InputError
 
@@ -47,7 +47,8 @@ def open_run_file(path: Path, options: Options) -> Opened:
         local = local_path(source)
         ledger = Ledger(str(local), format=source.format or "", format_reason="named by the run file")
         limit = min((n for n in (options.limit, source.limit) if n is not None), default=None)
-        rows = as_samples(local, opened.tokenizer, opened.template, policy, ledger, limit, dict(opened.columns))
+        columns, naming = dict(opened.columns), naming_of(source)
+        rows = as_samples(local, opened.tokenizer, opened.template, policy, ledger, limit, columns, naming)
         rows.side = side
         sources.append(rows)
     facts = {

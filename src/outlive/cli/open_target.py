@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from outlive.data.conversation import Conversation
 from outlive.data.ledger import Ledger
-from outlive.data.lints import LintCounts
 from outlive.data.rows import check_rows_file
 from outlive.run.errors import InputError
 from outlive.text.refusal import Refusal
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from outlive.data.naming import Naming
     from outlive.text.template import ChatTemplate
     from outlive.text.tokenizer import Tokenizer
 
@@ -38,6 +38,7 @@ class Options:
     system: str | None = None
     format: str | None = None
     limit: int | None = None
+    special: tuple[str, ...] = ()
 
     def said(self, *names: str) -> dict[str, Any]:
         """The options among `names` that were given."""
@@ -52,6 +53,7 @@ class Item:
     """One sample of a row, or the row's conversation where there is no tokenizer, or its refusal.
 
     tokens int32 [L]; weights float32 [L], as in a sample. `trained`: the turns of the conversation that carry loss.
+    `about`: role and prefix of a sample that belongs to a group.
     """
 
     row: int
@@ -62,16 +64,16 @@ class Item:
     trained: list[int] = field(default_factory=list)
     lints: list[str] = field(default_factory=list)
     refusal: Refusal | None = None
+    about: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class SourceRows:
-    """The rows of one source. The ledger and the lints are full once `items` is used up. `side`: of a store."""
+    """The rows of one source. The ledger, which has the lints, is full once `items` is used up. `side`: of a store."""
 
     name: str
     items: Iterator[Item]
     ledger: Ledger
-    lints: LintCounts = field(default_factory=LintCounts)
     side: str = "train"
 
 
@@ -87,6 +89,8 @@ class Opened:
 
 def open_target(target: Path, options: Options) -> Opened:
     """Open whatever `target` is. Raises InputError where it is nothing that can be looked into."""
+    if options.special and (target.is_dir() or target.suffix in RUN_FILES or options.tokenizer is None):
+        raise InputError("--special is for rows, with a tokenizer", fix="name a file of rows and --tokenizer DIR")
     if target.is_dir():
         from outlive.cli.open_store import open_run_folder, open_store
 
@@ -114,6 +118,7 @@ def open_rows(path: Path, options: Options) -> Opened:
     if options.tokenizer is None:
         return _as_texts(path, options, ledger, notes)
     tokenizer = load_tokenizer(options.tokenizer)
+    tokenizer.add_special(options.special)
     template = read_template(options.chat_template, tokenizer)
     facts = {
         "tokenizer": f"{tokenizer.folder} ({tokenizer.vocab_size:,} tokens)",
@@ -122,7 +127,7 @@ def open_rows(path: Path, options: Options) -> Opened:
     policy = options.said(*POLICY)
     facts |= {"loss on": policy.get("loss_on", "assistant"), "turn end": policy.get("turn_end", "end_of_turn")}
     facts |= {name.replace("_", " "): str(policy[name]) for name in POLICY[2:] if name in policy}
-    source = as_samples(path, tokenizer, template, policy, ledger, options.limit)
+    source = as_samples(path, tokenizer, template, policy, ledger, options.limit, groups=True)
     return Opened([source], tokenizer, facts, notes)
 
 
@@ -134,27 +139,29 @@ def as_samples(
     ledger: Ledger,
     limit: int | None = None,
     columns: dict[str, Any] | None = None,
+    naming: Naming | None = None,
+    groups: bool = False,
 ) -> SourceRows:
     """The rows of a file as the samples that training would see."""
     from outlive.data.pipeline import read_samples
     from outlive.data.samples import Policy, SampleMaker
 
-    maker = SampleMaker(tokenizer, template, Policy(**policy))
-    lints = LintCounts()
+    maker = SampleMaker(tokenizer, template, Policy(**policy), groups=groups)
 
     def items() -> Iterator[Item]:
-        for result in read_samples(path, maker, ledger, columns, limit):
+        for result in read_samples(path, maker, ledger, columns, limit, naming=naming):
             row = result.row.index
             if result.refusal is not None:
                 if result.refusal.reason == "no_template":
                     raise _no_template(tokenizer)
                 yield Item(row, refusal=result.refusal)
                 continue
-            names = lints.add(result.conversation, row, result.content_hash) if result.conversation else []
             for sample in result.samples:
-                yield Item(row, sample.part, sample.tokens, sample.weights, lints=names)
+                about = {"role": sample.role, "prefix": sample.prefix} if sample.coupled else {}
+                names = list(result.lints)
+                yield Item(row, sample.part, sample.tokens, sample.weights, lints=names, about=about)
 
-    return SourceRows(str(path), items(), ledger, lints)
+    return SourceRows(str(path), items(), ledger)
 
 
 def _as_texts(path: Path, options: Options, ledger: Ledger, notes: list[str]) -> Opened:
@@ -163,7 +170,6 @@ def _as_texts(path: Path, options: Options, ledger: Ledger, notes: list[str]) ->
     if unused := options.said("chat_template", *POLICY[1:]):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
         raise InputError(f"{names} says nothing without a tokenizer", fix="name one: --tokenizer DIR")
-    lints = LintCounts()
 
     def items() -> Iterator[Item]:
         for result in read_texts(path, ledger, options.loss_on or "assistant", options.limit):
@@ -171,11 +177,11 @@ def _as_texts(path: Path, options: Options, ledger: Ledger, notes: list[str]) ->
             if result.refusal is not None or result.conversation is None:
                 yield Item(row, refusal=result.refusal)
             else:
-                names = lints.add(result.conversation, row)
+                names = list(result.lints)
                 yield Item(row, conversation=result.conversation, trained=result.trained, lints=names)
 
     notes.append("this is the text of the rows, since no tokenizer was named: --tokenizer DIR shows the tokens")
-    return Opened([SourceRows(str(path), items(), ledger, lints)], None, {}, notes)
+    return Opened([SourceRows(str(path), items(), ledger)], None, {}, notes)
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:

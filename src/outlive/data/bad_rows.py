@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 def excerpt_of(row: Row, refusal: Refusal) -> dict[str, Any]:
     """The part of a row's line that a refusal is about, as JSON can carry it (see `Excerpt`)."""
-    text = row.raw.rstrip(b"\r\n").decode("utf-8", "backslashreplace")
+    raw = row.raw or (json.dumps(row.value, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace")
+                      if row.value is not None else b"")  # fmt: skip
+    text = raw.rstrip(b"\r\n").decode("utf-8", "backslashreplace")
     column, length = row.column, row.length
     if column is None and (span := _span(text, refusal)):
         column, length = span.start + 1, span.length

@@ -3,45 +3,64 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import xxhash
 
 from outlive.data.json_text import parse_json
-from outlive.run.errors import nearest
 from outlive.text.refusal import Refusal
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
-# What other tools call them.
-_ROLE_NAMES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant", "ai": "assistant",
-               "function": "tool", "observation": "tool"}  # fmt: skip
-# Keys that say how much a message counts: they steer the loss and are never shown to a template.
-LOSS_KEYS = ("weight", "train")
-# Weights other than 0: sums of them in float32 neither vanish nor overflow.
-WEIGHTS = (1e-6, 1e6)
+Messages = list[dict[str, Any]]
+# What joins the text parts of a message for a template that takes text only, as servers do.
+PARTS_JOINT = "\n"
+
+
+class CharacterWeight(NamedTuple):
+    """Characters [start, end) of the text at `path` in a message, such as ("content",) or ("content", 1, "text")."""
+
+    path: tuple[str | int, ...]
+    start: int
+    end: int
+    weight: float
+
+
+# How much a message's loss counts: None (as the policy says), a number, or numbers for some of its characters.
+MessageWeight = float | tuple[CharacterWeight, ...] | None
 
 
 @dataclass(frozen=True)
 class Chat:
-    """A chat. Messages from `first_trained` on may carry loss (0: all of them; else those of a completion)."""
+    """A chat. Messages from `first_trained` on may carry loss (0: all of them; else those of a completion).
 
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]] | None
-    first_trained: int
+    `weights`: one for each message; empty where no message has one.
+    """
 
-    def rendered_messages(self) -> list[dict[str, Any]]:
-        """The messages as a template sees them: without the keys that steer the loss, tool arguments as objects."""
-        shown = [{key: value for key, value in message.items() if key not in LOSS_KEYS} for message in self.messages]
-        return [_with_argument_objects(message) for message in shown]
+    messages: Messages
+    tools: list[dict[str, Any]] | None = None
+    first_trained: int = 0
+    weights: tuple[MessageWeight, ...] = ()
+
+    def rendered_messages(
+        self, joint: str = PARTS_JOINT, roles: Sequence[str] = ROLES, arguments: str = "object"
+    ) -> Messages:
+        """The messages as a template sees them: parts joined, tool arguments as objects or as text, a developer as the
+        system where the template does not know the role."""
+        return [_rendered(message, joint, roles, arguments) for message in self.messages]
+
+    @property
+    def calls_tools(self) -> bool:
+        return any("tool_calls" in message for message in self.messages)
 
     def with_system(self, text: str | None) -> Chat:
         """The same chat with a system turn in front, where it has none and `text` is given."""
         if text is None or self.messages[0]["role"] in ("system", "developer"):
             return self
         shifted = self.first_trained + 1 if self.first_trained else 0
-        return Chat([{"role": "system", "content": text}, *self.messages], self.tools, shifted)
+        weights = (None, *self.weights) if self.weights else ()
+        return Chat([{"role": "system", "content": text}, *self.messages], self.tools, shifted, weights)
 
 
 @dataclass(frozen=True)
@@ -52,65 +71,63 @@ class Text:
     completion: str
 
 
-Conversation = Chat | Text
+@dataclass(frozen=True)
+class Segments:
+    """Pieces of text, each with the weight of its tokens; nothing is put before, between or after them."""
+
+    segments: tuple[tuple[str, float], ...]
 
 
-def check_messages(messages: Any, column: str) -> list[dict[str, Any]]:
-    """The messages, checked: a non-empty list of objects with a known role and text content. Raises Refusal."""
-    if not isinstance(messages, Sequence) or not messages:
-        raise Refusal("no_messages", f"'{column}' holds no message", (column,))
-    for place, message in enumerate(messages):
-        where, path = f"{column}[{place}]", (column, place)
-        if not isinstance(message, Mapping):
-            raise Refusal("bad_message", f"{where} is {_kind(message)}, not an object with role and content", path)
-        if message.get("role") not in ROLES:
-            raise _unknown_role(message, where, path)
-        content = message.get("content")
-        if content is None and message.get("tool_calls"):
-            continue
-        if not isinstance(content, str):
-            found = (*path, "content") if "content" in message else path
-            raise Refusal("content_not_text", f"the content of {where} is {_kind(content)}, not text", found)
-        try:
-            message_weight(message, where)
-        except Refusal as refusal:
-            found = (*path, "weight") if "weight" in message else path
-            raise Refusal(refusal.reason, refusal.detail, found) from None
-    return [dict(message) for message in messages]
+@dataclass(frozen=True)
+class Tokens:
+    """What another tool has tokenised: ids and their weights as targets, unshifted; one list for each document."""
+
+    documents: tuple[tuple[tuple[int, ...], tuple[float, ...]], ...]
+    labelled: bool = True
 
 
-def _unknown_role(message: Mapping[str, Any], where: str, path: tuple[str | int, ...]) -> Refusal:
-    known = f"known: {', '.join(ROLES)}"
-    if "role" not in message:
-        other = "; 'from' and 'value' are ShareGPT's names of role and content" if "from" in message else ""
-        return Refusal("unknown_role", f"{where} has no role{other}; {known}", path)
-    role = message["role"]
-    close = _ROLE_NAMES.get(str(role).lower()) or nearest(str(role), ROLES)
-    return Refusal(
-        "unknown_role", f"{where} has the role {role!r}; {known}" + (f"; did you mean {close}?" if close else ""),
-        (*path, "role"),
-    )  # fmt: skip
+GroupKind = Literal["preference", "ranking", "kto", "prompt_answer", "stepwise"]
 
 
-def message_weight(message: Mapping[str, Any], where: str = "message") -> float:
-    """How much a message's loss counts: its `weight` (0, or a number of WEIGHTS) or `train` (true or false); else 1."""
-    if message.get("weight") is not None and message.get("train") is not None:
-        raise Refusal("bad_weight", f"{where} has both 'weight' and 'train'")
-    weight = message.get("weight", message.get("train"))
-    if weight is None:
-        return 1.0
-    least, most = WEIGHTS
-    if not isinstance(weight, int | float) or not (weight == 0 or least <= weight <= most):
-        known = f"0, or a number from {least:g} to {most:g}"
-        raise Refusal("bad_weight", f"the weight of {where} is {weight!r}; it is to be {known}")
-    return float(weight)
+@dataclass(frozen=True)
+class Group:
+    """Answers to one prompt that a method weighs against each other, or judges one by one.
+
+    `branches`: role and messages (or text) of each. `chained`: each goes on from the one before it, not from the
+    prompt. `answer`: what a reward compares with, as the row gives it. `implicit`: whether the prompt is only what the
+    branches begin with.
+    """
+
+    kind: GroupKind
+    prompt: Messages | str
+    branches: tuple[tuple[str, Messages | str], ...]
+    tools: list[dict[str, Any]] | None = None
+    chained: bool = False
+    answer: Any = None
+    implicit: bool = False
+
+    def branch(self, place: int) -> Chat | Text:
+        """The conversation of one branch: the prompt and what the branch says, which alone may carry loss."""
+        own = self.branches[place][1]
+        if isinstance(self.prompt, str) or isinstance(own, str):
+            assert isinstance(self.prompt, str)
+            assert isinstance(own, str)
+            before = [text for _, text in self.branches[:place] if isinstance(text, str)] if self.chained else []
+            return Text("".join([self.prompt, *before]), own)
+        return Chat([*self.prompt, *own], self.tools, len(self.prompt))
+
+
+Conversation = Chat | Text | Segments | Tokens | Group
 
 
 def trained_turns(chat: Chat, loss_on: str) -> dict[int, float]:
-    """The weight of each assistant turn that carries loss, by its place among the messages. Raises Refusal for none."""
+    """The weight of each assistant turn that carries loss, by its place among the messages. Raises Refusal for none.
+
+    Where characters have weights of their own, it is the largest of them.
+    """
     if loss_on == "completion" and not chat.first_trained:
         raise Refusal("no_completion", "loss_on: completion needs rows of prompt and completion")
-    if loss_on == "all" and any(message.get(key) is not None for message in chat.messages for key in LOSS_KEYS):
+    if loss_on == "all" and any(weight is not None for weight in chat.weights):
         raise Refusal("bad_weight", "weights of single messages mean nothing under loss_on: all")
     turns = [turn for turn, message in enumerate(chat.messages) if message["role"] == "assistant"]
     turns = [turn for turn in turns if turn >= chat.first_trained]
@@ -118,46 +135,71 @@ def trained_turns(chat: Chat, loss_on: str) -> dict[int, float]:
         raise Refusal("no_assistant_turn", f"{len(chat.messages)} messages")
     if loss_on == "last_assistant":
         turns = turns[-1:]
-    weights = {turn: message_weight(chat.messages[turn]) for turn in turns}
+    if not chat.weights:
+        return dict.fromkeys(turns, 1.0)
+    weights = {turn: _largest(chat.weights[turn]) for turn in turns}
     if not any(weights.values()):
         raise Refusal("no_target", "every assistant turn has weight 0")
     return {turn: weight for turn, weight in weights.items() if weight > 0}
 
 
+def _largest(weight: MessageWeight) -> float:
+    if isinstance(weight, tuple):
+        return max((part.weight for part in weight), default=0.0)
+    return 1.0 if weight is None else float(weight)
+
+
+def content_of(conversation: Conversation) -> Any:
+    """All that decides what is learned from a conversation, as JSON can hold it."""
+    if isinstance(conversation, Chat):
+        value: list[Any] = [conversation.messages, conversation.tools]
+        return [*value, conversation.first_trained, conversation.weights] if conversation.weights else value
+    return vars(conversation)
+
+
 def content_hash(conversation: Conversation) -> int:
     """64 bits of the conversation's content: equal conversations have equal hashes, whatever their other columns."""
-    value = [conversation.messages, conversation.tools] if isinstance(conversation, Chat) else vars(conversation)
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(content_of(conversation), sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
     return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
 
 
-def _with_argument_objects(message: dict[str, Any]) -> dict[str, Any]:
-    """The message with tool-call arguments that are JSON text (OpenAI's form) as objects, which templates print."""
+def content_text(message: dict[str, Any], joint: str = PARTS_JOINT) -> str:
+    """The text of a message; of several parts, joined."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return joint.join(part["text"] for part in content)
+    return content if isinstance(content, str) else ""
+
+
+def _rendered(message: dict[str, Any], joint: str, roles: Sequence[str], arguments: str) -> dict[str, Any]:
+    if isinstance(message.get("content"), list):
+        message = {**message, "content": content_text(message, joint)}
+    if message["role"] == "developer" and "developer" not in roles:
+        message = {**message, "role": "system"}
     calls = message.get("tool_calls")
-    if not isinstance(calls, list):
-        return message
-    return {**message, "tool_calls": [_with_argument_object(call) for call in calls]}
+    if isinstance(calls, list):
+        convert = _as_text if arguments == "text" else _as_object
+        message = {**message, "tool_calls": [_with_arguments(call, convert) for call in calls]}
+    return message
 
 
-def _with_argument_object(call: Any) -> Any:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
+def _with_arguments(call: Any, convert: Callable[[Any], Any]) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or "arguments" not in function:
         return call
+    return {**call, "function": {**function, "arguments": convert(function["arguments"])}}
+
+
+def _as_object(arguments: Any) -> Any:
+    """JSON text (OpenAI's form) as the object that it says; what is no JSON object stays as it is."""
+    if not isinstance(arguments, str):
+        return arguments
     try:
-        arguments = parse_json(function["arguments"])
+        value = parse_json(arguments)
     except ValueError:
-        return call
-    if not isinstance(arguments, dict):
-        return call
-    return {**call, "function": {**function, "arguments": arguments}}
+        return arguments
+    return value if isinstance(value, dict) else arguments
 
 
-def _kind(value: Any) -> str:
-    kinds = {
-        "NoneType": "missing",
-        "list": "a list of parts",
-        "str": "text",
-        "dict": "an object",
-        "bool": "true or false",
-    }
-    return kinds.get(type(value).__name__, "a number")
+def _as_text(arguments: Any) -> Any:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outlive.data.bad_rows import excerpt_of
+from outlive.data.lints import LintCounts, lint_lines
 from outlive.data.refusals import LENGTH_REASONS
 from outlive.data.rows import ReadCounts, Row
 from outlive.text.refusal import Refusal
@@ -17,8 +18,13 @@ _NAMES = {
     "truncated": "rows cut to data.sequence_length",
     "split": "rows split into parts",
     "tokens_cut": "tokens cut off",
+    "targets_cut": "target tokens cut off",
+    "targets_left_out": "target tokens of rows that were left out for their length",
+    "developer_as_system": "rows whose developer turn is given to the template as the system's, the name it knows",
+    "null_keys": "rows with keys without a value left out of their objects (a table gives each object the keys of all)",
+    "prefix_not_shared": "groups whose answers do not share the prompt's tokens, which stand in each",
     "parts_without_target": "parts without a target left out",
-    "unrolled": "rows unrolled, one sample per trained turn (their tokens differ from what a server would send)",
+    "unrolled": "rows unrolled, one sample per trained turn (in the whole text a turn is not what a server would send)",
     "joint_differs": "rows whose tokens differ from tokenising the whole text at once",
     "unknown_tokens": "rows with text that the tokenizer does not know, and replaces by its unknown token",
     "special_token_in_content": "rows with a special token's text inside a message",
@@ -42,6 +48,8 @@ class Ledger:
     blank_lines: int = 0
     crlf_lines: int = 0
     bom: bool = False
+    note: str = ""
+    lints: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def bad(self) -> int:
@@ -60,8 +68,11 @@ class Ledger:
             about = {"line": row.line, "row": row.index, "reason": refusal.reason, "detail": refusal.detail}
             self.examples.append({**about, "excerpt": excerpt_of(row, refusal)})
 
-    def finish(self, read: ReadCounts) -> None:
-        """Take over what reading counted, and hold the balance of rows."""
+    def finish(self, read: ReadCounts, lints: LintCounts | None = None) -> None:
+        """Take over what reading counted and what is worth a look, and hold the balance of rows."""
+        if read.null_keys:
+            self.counts["null_keys"] += read.null_keys
+        self.lints = lints.to_json() if lints is not None else []
         self.blank_lines, self.crlf_lines, self.bom = read.blank_lines, read.crlf_lines, read.bom
         if self.rows != self.kept + self.bad + self.overlong:
             raise AssertionError(f"the ledger does not balance: {self}")
@@ -82,6 +93,8 @@ class Ledger:
             f"{self.source}: {self.rows} rows, {known}",
             f"  kept: {self.kept}",
         ]
+        if self.note:
+            lines.insert(1, f"  {self.note}")
         if self.validation_rows:
             lines.append(f"  of these for validation: {self.validation_rows}")
         for reason, number in self.refused.most_common():
@@ -90,4 +103,5 @@ class Ledger:
         for name, number in self.unused_columns.items():
             lines.append(f"  column not used: {name} ({number} rows)")
         notes = [("blank lines", self.blank_lines), ("lines with CRLF", self.crlf_lines), ("byte order mark", self.bom)]
-        return lines + [f"  {name}: {int(number)}" for name, number in notes if number]
+        lines += [f"  {name}: {int(number)}" for name, number in notes if number]
+        return lines + [f"  worth a look: {line}" for line in lint_lines(self.lints)]

@@ -3,66 +3,174 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from outlive.data.conversation import Chat, Conversation, content_hash
+from outlive.data.conversation import Chat, Conversation, Group, Messages, Segments, Text, content_hash, content_text
+from outlive.data.near import Near
+from outlive.data.seen import Seen
 
+MAX_EXAMPLES = 5
 LINTS = {
+    "prompt_in_loss": "every token is a target, what the user says too: the model learns to ask",
+    "end_of_turn_untrained": "no end of turn is a target: the model does not learn to stop",
+    "double_bos": "the text begins with two begin-of-text tokens: one was added twice",
+    "double_eos": "two end-of-text tokens follow each other: one was added twice",
+    "served_prompt_differs": "what a server sends for a later turn is not how the whole text begins, in its characters "
+    "or its tokens: the row was unrolled, one sample for each trained turn",
+    "message_not_shown": "what a system or user turn says is not in the rendered text: the template drops or alters it",
+    "tools_not_shown": "the row has tools, and the template does not write them: the model can't know what to call",
+    "special_token_in_content": "a message quotes a special token, which becomes that token: text can end a turn or "
+    "open another",
+    "pad_is_eos": "the tokenizer's padding token is its end of text: tools that mask padding by its id mask the end "
+    "of turn too (outlive masks nothing by id)",
+    "weight_on_other_role": "a message that is not the assistant's has a weight: it carries no loss whatever it says",
+    "truncated_answer": "an answer seems to be cut off: it is long and ends inside a sentence or a code block",
     "empty_answer": "an assistant turn is empty: the model learns to say nothing",
+    "empty_turn": "a system, user or tool turn is empty",
     "blank_edges": "an assistant turn begins or ends with white space, which the model learns too",
     "same_role_twice": "two user turns, or two assistant turns, follow each other",
     "no_answer_at_end": "the last turn is not the assistant's: no loss lies on it",
     "template_text": "a message holds text that looks like a chat template's own (<|…|>, [INST], </s>): "
     "was the template applied already?",
+    "implicit_prompt": "the row has no prompt of its own: what both answers begin with is taken for it",
     "duplicate": "the same conversation stood in an earlier row",
+    "near_duplicate": "an earlier row has nearly the same text",
+    "validation_overlap": "the row is in the training data too: its validation loss says nothing of new text",
 }
-_TEMPLATE_TEXT = re.compile(r"<\|[a-z_]{2,24}\|>|\[/?INST\]|</?s>|<(?:start|end)_of_turn>|<｜[^｜]{2,24}｜>")
+_TEMPLATE_TEXT = re.compile(
+    r"<\|[a-z_]{2,24}\|>|\[/?INST\]|\[/?(?:SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS)\]|<<SYS>>|</?s>"
+    r"|<(?:start|end)_of_turn>|<｜[^｜]{2,24}｜>|\[(?:gMASK|sop|eop)\]|<(?:extra_id_\d|unused\d+|eos|bos)>"
+    r"|^### (?:Instruction|Response):",
+    re.MULTILINE,
+)
+_LONG_ANSWER, _LONG_LINE = 200, 40  # characters: shorter answers and lines (titles, items) end as they like
+# Letters of scripts whose texts end without a full stop, or with a sign of their own, are no sign of a cut.
+_SENTENCE_SCRIPTS = re.compile(r"[A-Za-zÀ-ɏͰ-ԯ,;(\-–—]$")
 
 
 @dataclass
 class LintCounts:
-    """How many rows each lint fits, and the first row of each, 0-based."""
+    """How many rows each lint fits, and the first rows of each, 0-based. Memory is bounded, whatever the rows."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    first: dict[str, int] = field(default_factory=dict)
-    _seen: set[int] = field(default_factory=set)
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    _seen: Seen = field(default_factory=Seen)
+    _near: Near = field(default_factory=Near)
 
-    def add(self, conversation: Conversation, row: int, known_hash: int = 0) -> list[str]:
-        """The lints of one conversation, which are counted. `known_hash` spares the work where it is known."""
-        names = list(dict.fromkeys(_lints(conversation)))
-        key = known_hash or content_hash(conversation)
-        if key in self._seen:
+    def add(self, conversation: Conversation, row: int, known_hash: int = 0, more: Sequence[str] = ()) -> list[str]:
+        """The lints of one conversation and `more`, counted. `known_hash` spares the work where it is known."""
+        names = [*_lints(conversation), *more]
+        if self._seen.add(known_hash or content_hash(conversation)):
             names.append("duplicate")
-        self._seen.add(key)
+        elif self._near.add(_all_text(conversation), row) is not None:
+            names.append("near_duplicate")
+        names = list(dict.fromkeys(names))
+        self.count(names, row)
+        return names
+
+    def count(self, names: Sequence[str], row: int) -> None:
+        """Count lints of a row, each once."""
         for name in names:
             self.counts[name] = self.counts.get(name, 0) + 1
-            self.first.setdefault(name, row)
-        return names
+            rows = self.rows.setdefault(name, [])
+            if len(rows) < MAX_EXAMPLES:
+                rows.append(row)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Each lint that fits any row, the commonest first: id, count, the first rows, one sentence."""
+        order = sorted(self.counts, key=lambda name: -self.counts[name])
+        return [
+            {"id": name, "count": self.counts[name], "rows": self.rows[name], "about": LINTS[name]} for name in order
+        ]
 
     def lines(self) -> list[str]:
         """One line for each lint that fits any row, the commonest first."""
-        order = sorted(self.counts, key=lambda name: -self.counts[name])
-        return [f"{name}: {self.counts[name]} (first: row {self.first[name]}): {LINTS[name]}" for name in order]
+        return lint_lines(self.to_json())
+
+
+def lint_lines(lints: Sequence[dict[str, Any]]) -> list[str]:
+    """One line for each lint of `LintCounts.to_json`."""
+    return [f"{lint['id']}: {lint['count']} (first: row {lint['rows'][0]}): {lint['about']}" for lint in lints]
 
 
 def _lints(conversation: Conversation) -> Iterator[str]:
-    if not isinstance(conversation, Chat):
-        if _TEMPLATE_TEXT.search(conversation.completion) or _TEMPLATE_TEXT.search(conversation.prompt):
-            yield "template_text"
-        return
+    if isinstance(conversation, Chat):
+        yield from _chat_lints(conversation.messages)
+        if any(weight is not None and weight != 0 and message["role"] != "assistant"
+               for weight, message in zip(conversation.weights, conversation.messages, strict=False)):  # fmt: skip
+            yield "weight_on_other_role"
+        if conversation.messages[-1]["role"] != "assistant":
+            yield "no_answer_at_end"
+    elif isinstance(conversation, Group):
+        if conversation.implicit:
+            yield "implicit_prompt"
+        if isinstance(conversation.prompt, str):
+            yield from _text_lints([conversation.prompt])
+        else:
+            yield from _chat_lints(conversation.prompt)
+        for _, own in conversation.branches:
+            yield from _text_lints([own]) if isinstance(own, str) else _chat_lints(own)
+    elif isinstance(conversation, Text):
+        yield from _text_lints([conversation.prompt, conversation.completion])
+        if conversation.prompt and is_truncated(conversation.completion):
+            yield "truncated_answer"
+
+
+def _text_lints(texts: Sequence[str]) -> Iterator[str]:
+    if any(_TEMPLATE_TEXT.search(text) for text in texts):
+        yield "template_text"
+
+
+def _chat_lints(messages: Messages) -> Iterator[str]:
     before = None
-    for message in conversation.messages:
-        role, text = message["role"], message.get("content") or ""
-        if role == "assistant" and not message.get("tool_calls"):
-            if not text.strip():
-                yield "empty_answer"
-            elif text != text.strip():
-                yield "blank_edges"
+    for message in messages:
+        role, text = message["role"], message.get("content")
+        if not isinstance(text, str):
+            text = content_text(message)
+        if role == "assistant":
+            if not message.get("tool_calls"):
+                if not text.strip():
+                    yield "empty_answer"
+                elif text != text.strip():
+                    yield "blank_edges"
+                if is_truncated(text):
+                    yield "truncated_answer"
+        elif not text.strip():
+            yield "empty_turn"
         if role == before and role in ("user", "assistant"):
             yield "same_role_twice"
-        if _TEMPLATE_TEXT.search(text):
+        if _has_template_text(text):
             yield "template_text"
         before = role
-    if before != "assistant":
-        yield "no_answer_at_end"
+
+
+def _has_template_text(text: str) -> bool:
+    if "<" not in text and "[" not in text and "###" not in text:
+        return False  # most texts, at a fraction of the cost
+    return _TEMPLATE_TEXT.search(text) is not None
+
+
+def is_truncated(answer: str) -> bool:
+    """Whether a long answer ends inside a code block, or inside a long line at a letter or a comma."""
+    if len(answer) < _LONG_ANSWER:
+        return False
+    if answer.count("\n```") % 2 != answer.startswith("```"):
+        return True
+    last = answer[answer.rfind("\n") + 1 :].rstrip()
+    return len(last) >= _LONG_LINE and _SENTENCE_SCRIPTS.search(last) is not None
+
+
+def _all_text(conversation: Conversation) -> str:
+    if isinstance(conversation, Chat):
+        return "\n".join(content_text(message) for message in conversation.messages)
+    if isinstance(conversation, Text):
+        return f"{conversation.prompt}\n{conversation.completion}"
+    if isinstance(conversation, Segments):
+        return "\n".join(text for text, _ in conversation.segments)
+    if isinstance(conversation, Group):
+        parts = [conversation.prompt, *(own for _, own in conversation.branches)]
+        texts = [part if isinstance(part, str) else "\n".join(map(content_text, part)) for part in parts]
+        return "\n".join(texts)
+    return ""

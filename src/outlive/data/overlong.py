@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from outlive.data.samples import Sample
+import numpy as np
+
+from outlive.data.sample import Sample
 from outlive.text.spans import Refusal
 
 Overlong = Literal["drop", "truncate", "split"]
@@ -20,19 +22,28 @@ def fit(samples: Sequence[Sample], length: int, how: Overlong, counts: Counter[s
     cut as context, so that no target is lost. Parts without a target are left out and counted. Raises
     Refusal(overlong) or Refusal(no_target_left).
     """
-    longest = max(len(sample.tokens) for sample in samples)
+    coupled = any(sample.coupled for sample in samples)
+    lengths = [len(sample.tokens) for sample in samples]
+    longest = sum(lengths) if coupled else max(lengths)  # a group lies in one pack, all of it
     if longest <= length:
         return list(samples)
-    if how == "drop" or any(sample.coupled for sample in samples):
+    targets = _targets(samples)
+    if how == "drop" or coupled:
+        counts["targets_left_out"] += targets
         raise Refusal("overlong", f"{longest} tokens, data.sequence_length is {length}")
     cut = [part for sample in samples for part in _cut(sample, length, how)]
     kept = [sample for sample in cut if sample.weights.any()]
     counts["truncated" if how == "truncate" else "split"] += 1
     counts["tokens_cut"] += sum(len(sample.tokens) for sample in samples) - _covered(cut, samples)
+    counts["targets_cut"] += targets - _targets(cut)
     counts["parts_without_target"] += len(cut) - len(kept)
     if not kept:
         raise Refusal("no_target_left", f"no target is left in the first {length} of {longest} tokens")
     return [sample._replace(part=part) for part, sample in enumerate(kept)]
+
+
+def _targets(samples: Sequence[Sample]) -> int:
+    return sum(int(np.count_nonzero(sample.weights)) for sample in samples)
 
 
 def _cut(sample: Sample, length: int, how: Overlong) -> list[Sample]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from outlive.data.conversation import Conversation, content_hash
+from outlive.data.conversation import ROLES, Conversation, content_hash
+from outlive.data.formats import FIELDS
+from outlive.data.groups import OtherMethod
 from outlive.data.ledger import Ledger
+from outlive.data.lints import LintCounts
+from outlive.data.naming import Naming
 from outlive.data.overlong import fit
 from outlive.data.reading import conversation_of, each_row
 from outlive.data.rows import ReadCounts, Row
 from outlive.data.samples import Sample, SampleMaker
+from outlive.data.token_lints import TokenLints
 from outlive.run.errors import InputError
 from outlive.text.spans import Refusal
 from outlive.text.template import TemplateError
@@ -34,6 +40,7 @@ class RowResult(NamedTuple):
     refusal: Refusal | None
     columns: dict[str, float]
     content_hash: int
+    lints: Sequence[str] = ()
 
 
 def read_samples(
@@ -43,30 +50,53 @@ def read_samples(
     columns: Mapping[str, Column] | None = None,
     limit: int | None = None,
     read: ReadCounts | None = None,
+    naming: Naming | None = None,
 ) -> Iterator[RowResult]:
     """The rows of a file with their samples or refusals. The ledger is filled on the way and balanced at the end.
 
     `ledger.format` names the format; empty: that of the first readable row. `limit` is a number of rows.
     """
     maker.counts = ledger.counts
-    return each_row(path, ledger, lambda row: _read_row(row, maker, ledger, columns or {}), limit, read)
+    if naming is not None:
+        naming.check(FIELDS, ROLES)
+    reader = _Reader(path, maker, ledger, columns or {}, naming, LintCounts(), TokenLints(maker.tokenizer))
+    return each_row(path, ledger, reader.read, limit, read, reader.lints)
 
 
-def _read_row(row: Row, maker: SampleMaker, ledger: Ledger, columns: Mapping[str, Column]) -> RowResult:
-    conversation = None
-    try:
-        conversation = conversation_of(row, ledger, frozenset(columns))
-        values = _column_values(row.value or {}, columns)
-        samples = maker.make(conversation)
-        if maker.policy.sequence_length is not None:
-            samples = fit(samples, maker.policy.sequence_length, maker.policy.overlong, maker.counts)
-        return RowResult(row, conversation, samples, None, values, content_hash(conversation))
-    except Refusal as refusal:
-        return RowResult(row, conversation, [], refusal, {}, 0)
-    except InputError as error:  # the tokenizer can't take the text
-        if isinstance(error, TemplateError) and error.reason == "limit":  # the template's fault, not this row's
-            raise
-        return RowResult(row, conversation, [], Refusal("bad_text", error.what), {}, 0)
+@dataclass(frozen=True)
+class _Reader:
+    """What turns a row into its samples."""
+
+    path: Path
+    maker: SampleMaker
+    ledger: Ledger
+    columns: Mapping[str, Column]
+    naming: Naming | None
+    lints: LintCounts
+    token_lints: TokenLints
+
+    def read(self, row: Row) -> RowResult:
+        """The samples of a row, or why it is refused."""
+        conversation, maker = None, self.maker
+        try:
+            conversation = conversation_of(row, self.ledger, frozenset(self.columns), self.naming)
+            values = _column_values(row.value or {}, self.columns)
+            samples = maker.make(conversation)
+            seen = [*maker.lints, *self.token_lints.of(conversation, samples)]
+            if maker.policy.sequence_length is not None:
+                samples = fit(samples, maker.policy.sequence_length, maker.policy.overlong, maker.counts)
+        except Refusal as refusal:
+            return RowResult(row, conversation, [], refusal, {}, 0)
+        except OtherMethod as error:
+            raise InputError(error.what, where=str(self.path), fix=error.fix) from None
+        except InputError as error:  # the tokenizer can't take the text
+            if isinstance(error, TemplateError) and error.reason == "limit":  # the template's fault, not this row's
+                raise
+            return RowResult(row, conversation, [], Refusal("bad_text", error.what), {}, 0)
+        key = content_hash(conversation)
+        names = self.lints.add(conversation, row.index, key, seen)
+        self.lints.count(self.token_lints.of_source, row.index)
+        return RowResult(row, conversation, samples, None, values, key, names)
 
 
 def _column_values(row: Mapping[str, object], columns: Mapping[str, Column]) -> dict[str, float]:

@@ -14,6 +14,8 @@ import numpy as np
 from outlive.data.bad_rows import bad_rows_error, nothing_left_error
 from outlive.data.building import damage, is_there, only_builder, remove_damaged
 from outlive.data.ledger import Ledger
+from outlive.data.lints import LINTS, MAX_EXAMPLES
+from outlive.data.naming import Naming
 from outlive.data.pipeline import RowResult, read_samples
 from outlive.data.plan import Layout, Mixture, Plan, make_plan
 from outlive.data.rows import ReadCounts, check_rows_file
@@ -73,6 +75,8 @@ class Preparer:
                 "store_version": VERSION,
                 "bytes": bytes_hash if bytes_hash is not None else hash_file(path),
                 "format": source.format,
+                "fields": source.fields,
+                "roles": source.roles,
                 "limit": source.limit,
                 "template": template.hash if template else None,
                 "date": template.date if template and template.uses_date else None,
@@ -128,7 +132,7 @@ class Preparer:
                 side: stack.enter_context(building_folder(folder, if_exists="keep")) for side, folder in folders.items()
             }
             writers = {side: StoreWriter(folder, self.columns, with_weight) for side, folder in building.items()}
-            for result in read_samples(path, maker, ledger, self.columns, source.limit, read):
+            for result in read_samples(path, maker, ledger, self.columns, source.limit, read, naming_of(source)):
                 if result.refusal is None:
                     side = _side(result.content_hash, share)
                     ledger.validation_rows += side == "validation"
@@ -179,8 +183,8 @@ def prepare(
     _refuse_bad_rows(ledgers, data.bad_rows)
     if not any(len(store) for store in train):
         raise nothing_left_error(ledgers)
-    if isinstance(data.validation, list) and data.validation_overlap == "refuse":
-        _refuse_overlap(train, validation)
+    if isinstance(data.validation, list):
+        _find_overlap(train, validation, ledgers[len(train) :], data.validation_overlap == "refuse")
     validation = [store for store in validation if len(store)]
     weights = [source.weight for source in data.train]
     return Prepared(
@@ -200,6 +204,11 @@ def chat_template(data: Data, tokenizer: Tokenizer) -> ChatTemplate | None:
     elif tokenizer.chat_template is None:
         return None
     return ChatTemplate.of(tokenizer, source, date=data.date, name=data.chat_template)
+
+
+def naming_of(source: Source) -> Naming | None:
+    """What the run file says about the names that a source's rows use; None where it says nothing."""
+    return Naming(source.fields or {}, source.roles or {}) if source.fields or source.roles else None
 
 
 def validation_plan(mixture: Mixture, layout: Layout) -> Plan:
@@ -258,17 +267,24 @@ def _refuse_bad_rows(ledgers: Sequence[Ledger], bad_rows: str) -> None:
         raise bad_rows_error(bad)
 
 
-def _refuse_overlap(train: Sequence[Store], validation: Sequence[Store]) -> None:
+def _find_overlap(train: Sequence[Store], validation: Sequence[Store], ledgers: Sequence[Ledger], refuse: bool) -> None:
+    """Refuse validation samples that are in the training data too, or write them in the sources' ledgers."""
     seen = np.concatenate([store.whole_column("content_hash") for store in train])
-    for store in validation:
+    for store, ledger in zip(validation, ledgers, strict=True):
         hashes = store.whole_column("content_hash")
         shared = np.flatnonzero(np.isin(hashes, seen))
-        if len(shared):
+        if not len(shared):
+            continue
+        ids = [str(store.value(int(index), "sample_id")) for index in shared[:MAX_EXAMPLES]]
+        if refuse:
             raise InputError(
                 f"{len(shared)} of {len(store)} validation samples are in the training data too",
-                where=f"{store.manifest['source']}, first: {store.value(int(shared[0]), 'sample_id')}",
+                where=f"{store.manifest['source']}, first: {ids[0]}",
                 fix="take them out of one of the two, or set data.validation_overlap=allow",
             )
+        rows = [int(name.rsplit(":", 2)[1]) for name in ids]
+        name = "validation_overlap"
+        ledger.lints.append({"id": name, "count": len(shared), "rows": rows, "about": LINTS[name]})
 
 
 def _about(store: Store, weight: float) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import Protocol, TypeVar
 from outlive.data.conversation import Conversation
 from outlive.data.formats import FORMATS, detect, read_conversation
 from outlive.data.ledger import Ledger
+from outlive.data.lints import LintCounts
+from outlive.data.naming import Naming
 from outlive.data.rows import ReadCounts, Row, read_rows
 from outlive.run.files import writable
 from outlive.text.refusal import Refusal
@@ -30,6 +32,7 @@ def each_row(
     outcome: Callable[[Row], Result],
     limit: int | None = None,
     read: ReadCounts | None = None,
+    lints: LintCounts | None = None,
 ) -> Iterator[Result]:
     """The outcome of every row of a file (of the first `limit`). The ledger is balanced when the last was taken."""
     read = read if read is not None else ReadCounts()
@@ -43,19 +46,26 @@ def each_row(
         else:
             ledger.kept += 1
         yield result
-    ledger.finish(read)
+    ledger.finish(read, lints)
 
 
-def conversation_of(row: Row, ledger: Ledger, columns: frozenset[str] = frozenset()) -> Conversation:
+def conversation_of(
+    row: Row, ledger: Ledger, columns: frozenset[str] = frozenset(), naming: Naming | None = None
+) -> Conversation:
     """The conversation of a row, in the ledger's format or, where it names none yet, in the one detected here.
 
     Columns that neither the format nor `columns` reads are counted. Raises Refusal.
     """
     if row.value is None:
         raise row.refusal or Refusal("bad_json", "the row is empty")
+    value = naming.row(row.value) if naming is not None else row.value
     if not ledger.format:
-        ledger.format, ledger.format_reason = detect(row.value)
-    conversation = read_conversation(row.value, ledger.format)
-    unused = row.value.keys() - FORMATS[ledger.format].keys - columns
-    ledger.unused_columns.update(map(writable, unused))
+        ledger.format, ledger.format_reason = detect(value)
+    if not ledger.note:
+        ledger.note = FORMATS[ledger.format].note
+    names_messages = naming is not None and (naming.roles or naming.message_keys)
+    conversation = read_conversation(value, ledger.format, naming if names_messages else None)
+    unused = value.keys() - FORMATS[ledger.format].keys - columns
+    if unused:
+        ledger.unused_columns.update(map(writable, unused))
     return conversation

@@ -1,4 +1,4 @@
-"""Rows of a JSON Lines file, each with its place, so that every later message can name file and line."""
+"""Rows of a file of any form, each with its place, so that every later message can name file and line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any, BinaryIO
 import xxhash
 
 from outlive.data.json_text import parse_json, reason
-from outlive.data.rows_file import BOM, check_rows_file, unreadable
+from outlive.data.rows_array import array_items
+from outlive.data.rows_file import BOM, Form, check_rows_file, rows_form, unreadable
+from outlive.data.rows_table import csv_rows, table_rows
 from outlive.text.refusal import Refusal
 
 __all__ = ["BOM", "MAX_LINE", "ReadCounts", "Row", "check_rows_file", "read_rows"]
@@ -21,7 +23,8 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Row:
-    """One row: `index` counts rows from 0, `line` counts lines from 1. `value` is None where `refusal` says why.
+    """One row: `index` counts rows from 0, `line` counts lines from 1; in a table without lines it is the row's number
+    from 1. `value` is None where `refusal` says why.
 
     `raw` is the line as it was read; `column`, counted from 1, and `length` say where it is no JSON.
     """
@@ -41,6 +44,7 @@ class ReadCounts:
 
     blank_lines: int = 0
     crlf_lines: int = 0
+    null_keys: int = 0  # rows of a table from whose objects keys without a value were left out
     bom: bool = False
     _hash: xxhash.xxh3_128 = field(default_factory=xxhash.xxh3_128)
 
@@ -48,14 +52,58 @@ class ReadCounts:
     def hash(self) -> str:
         return self._hash.hexdigest()
 
+    def add_file(self, path: Path) -> None:
+        """Take over all bytes of a file that a library has read."""
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                self._hash.update(block)
 
-def read_rows(path: Path, counts: ReadCounts | None = None) -> Iterator[Row]:
-    """Yield the rows of a JSON Lines file, one line in memory at a time, and of no line more than MAX_LINE bytes.
 
-    A line that is no JSON object is yielded with its refusal: the caller decides what a bad row means.
-    Raises InputError where the file cannot be read.
+def read_rows(path: Path, counts: ReadCounts | None = None, form: Form | None = None) -> Iterator[Row]:
+    """Yield the rows of a file: JSON Lines, a JSON array, CSV with a header, Parquet or Arrow. Memory is bounded.
+
+    What is no row is yielded with its refusal: the caller decides what a bad row means. `form` is looked up where it
+    is not known. Raises InputError where the file can't be read.
     """
     counts = counts if counts is not None else ReadCounts()
+    form = form or rows_form(path)
+    if form == "lines":
+        yield from _read_lines(path, counts)
+        return
+    try:
+        if form == "array":
+            yield from _read_array(path, counts)
+        elif form == "csv":
+            yield from _read_csv(path, counts)
+        else:
+            for index, (value, left_out) in enumerate(table_rows(path, form)):
+                counts.null_keys += left_out
+                yield Row(index, index + 1, value)
+            counts.add_file(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _read_array(path: Path, counts: ReadCounts) -> Iterator[Row]:
+    with path.open("rb") as file:
+        for index, (text, line) in enumerate(array_items(path, file, counts._hash.update)):
+            yield _parse(text.encode("utf-8", "surrogatepass"), index, line)
+
+
+def _read_csv(path: Path, counts: ReadCounts) -> Iterator[Row]:
+    with path.open("rb") as file:
+        for index, (line, value) in enumerate(csv_rows(path, file, counts._hash.update)):
+            if isinstance(value, int):
+                refusal = Refusal("bad_table_row", f"the row has {value} fields, the header another number")
+                yield Row(index, line, None, refusal)
+            elif any("\udc80" <= character <= "\udcff" for text in value.values() for character in text):
+                yield Row(index, line, None, Refusal("bad_utf8", "the row is no UTF-8"))
+            else:
+                yield Row(index, line, value)
+
+
+def _read_lines(path: Path, counts: ReadCounts) -> Iterator[Row]:
+    """The rows of a JSON Lines file, one line in memory at a time, and of no line more than MAX_LINE bytes."""
     index, line_number = 0, 0
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Whether a file can hold rows at all: what is no JSON Lines is refused as a whole, by what it looks like."""
+"""What form of rows a file has, by what it looks like; what can hold no rows is refused as a whole."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import errno
 import json
 import stat
 from pathlib import Path
+from typing import Literal
 
+from outlive.data.rows_table import check_table
 from outlive.run.errors import InputError, nearest
 from outlive.run.excerpt import Excerpt, Place
 
@@ -15,15 +17,12 @@ _LOOK = 1 << 16  # bytes at a file's beginning that show what it is
 _BLANK = b"\xef\xbb\xbf \r\n\t"
 
 _MAGIC = {
-    b"PAR1": "a Parquet file",
     b"\x1f\x8b": "a gzip file",
     b"PK\x03\x04": "a zip file",
     b"\x28\xb5\x2f\xfd": "a zstd file",
     b"BZh": "a bzip2 file",
     b"\xfd7zXZ": "an xz file",
     b"GGUF": "a GGUF model",
-    b"ARROW1": "an Arrow file",
-    b"\xff\xff\xff\xff": "an Arrow file",
     b"\xff\xfe": "UTF-16 text",
     b"\xfe\xff": "UTF-16 text",
     b"\x89PNG": "a picture",
@@ -40,18 +39,20 @@ _REMEDIES = {
     "an xz file": "unpack it: xz -dk {path}",
     "a zip file": "unpack it: unzip {path}",
     "UTF-16 text": "convert it: iconv -f UTF-16 -t UTF-8 {path} > {new}",
-    "a Parquet file": "convert it: python -c \"import pyarrow.parquet as p, json; "
-    "[print(json.dumps(r)) for r in p.read_table('{path}').to_pylist()]\" > {new}",
     "a pointer of Git LFS, not the file itself": "fetch the file: git lfs pull",
 }  # fmt: skip
-_FROM_CSV = (
-    "convert it: python -c \"import csv, json; [print(json.dumps(r)) for r in csv.DictReader(open('{path}'){how})]\""
-    " > {new}"
-)
+Form = Literal["lines", "array", "csv", "parquet", "arrow_file", "arrow_stream"]
+# Forms of rows with bytes of their own; JSON Lines, JSON arrays and CSV are told by their text.
+_TABLES: dict[bytes, Form] = {b"PAR1": "parquet", b"ARROW1": "arrow_file", b"\xff\xff\xff\xff": "arrow_stream"}
 
 
 def check_rows_file(path: Path) -> None:
     """Raise InputError where the file is missing, no plain file, empty, binary, or text of another form than rows."""
+    rows_form(path)
+
+
+def rows_form(path: Path) -> Form:
+    """What form of rows the file has. Raises InputError where it has none, or can't be read."""
     try:
         # Rows are read more than once (to look, to hash, to use): a pipe would give each reader another part of them.
         if not stat.S_ISREG(path.stat().st_mode):
@@ -64,17 +65,24 @@ def check_rows_file(path: Path) -> None:
             begin = file.read(_LOOK)
     except OSError as error:
         raise unreadable(path, error) from None
+    for magic, form in _TABLES.items():
+        if begin.startswith(magic):
+            check_table(path, form)
+            return form
     if kind := _binary_kind(begin):
         remedy = _REMEDIES.get(kind, f"convert it to JSON Lines in UTF-8: {_LINES}").format(path=path, new=_new(path))
         raise InputError(
-            f"the file holds no JSON Lines: it is {kind}", where=str(path), expected=f"{_LINES}, in UTF-8", fix=remedy
+            f"the file holds no rows that are read: it is {kind}",
+            where=str(path),
+            expected=f"{_LINES}, in UTF-8, a JSON array, Parquet, Arrow or CSV",
+            fix=remedy,
         )
     if not begin.strip(_BLANK):
         if len(begin) == _LOOK:
-            return  # rows may follow
+            return "lines"  # rows may follow
         what = "the file holds no row: it " + ("has only white space" if begin else "is empty (0 bytes)")
         raise InputError(what, where=str(path), fix=f"name a file with {_LINES}")
-    _refuse_other_text(path, begin.removeprefix(BOM).decode("utf-8", "replace"), len(begin) < _LOOK)
+    return _text_form(path, begin.removeprefix(BOM).decode("utf-8", "replace"), len(begin) < _LOOK)
 
 
 def unreadable(path: Path, error: OSError) -> InputError:
@@ -123,34 +131,27 @@ def _binary_kind(begin: bytes) -> str | None:
     return None if begin.lstrip(_BLANK).startswith(b"{") else "binary"
 
 
-def _refuse_other_text(path: Path, text: str, whole: bool) -> None:
-    """Raise where text is no JSON Lines but something else that is told by its first lines."""
+def _text_form(path: Path, text: str, whole: bool) -> Form:
+    """The form of a text file, told by its first lines. Raises InputError where it is none of them."""
     number, first, second = _first_lines(text)
-    place = Place(f"{path}:{number}", [Excerpt(str(path), number, first, 1).cut()])
     if first[0] in "[{":
         rest = text.split("\n", number)[number:]
         if _is_json(first) and (first[0] == "{" or (rest and rest[0].strip())):
-            return  # the first line is a whole value: rows, good or bad
+            return "lines"  # the first line is a whole value: rows, good or bad
         if first[0] == "[" and (not _is_json(first) or whole):
-            raise InputError(
-                "the file is one JSON array, not JSON Lines",
-                where=place,
-                expected=_LINES,
-                fix=f"convert it: jq -c '.[]' {path} > {_new(path)}",
-            )
+            return "array"
         if first.strip() == "{" and "".join(rest).lstrip().startswith('"'):
+            place = Place(f"{path}:{number}", [Excerpt(str(path), number, first, 1).cut()])
             raise InputError(
                 "the file is JSON over several lines, not JSON Lines",
                 where=place,
                 expected=_LINES,
                 fix=f"convert it: jq -c . {path} > {_new(path)}",
             )
-        return
+        return "lines"
     separator = next((mark for mark in (",", "\t", ";") if first.count(mark) and _alike(first, second, mark)), None)
-    if path.suffix.lower() in (".csv", ".tsv") or (separator and not _is_json(first)):
-        how = "" if separator in (",", None) else f", delimiter={separator!r}"
-        fix = _FROM_CSV.format(path=path, how=how, new=_new(path))
-        raise InputError("the file looks like CSV, not JSON Lines", where=place, expected=_LINES, fix=fix)
+    named = path.suffix.lower() in (".csv", ".tsv")
+    return "csv" if named or (separator and not _is_json(first)) else "lines"
 
 
 def _first_lines(text: str) -> tuple[int, str, str]:

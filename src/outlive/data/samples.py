@@ -10,45 +10,26 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from outlive.data.conversation import Chat, Conversation, Text, trained_turns
-from outlive.text.spans import Refusal, Span, spans
+from outlive.data.conversation import ROLES, Chat, Conversation, Group, Segments, Text, Tokens, trained_turns
+from outlive.data.groups import group_samples, refuse_groups
+from outlive.data.part_weights import CutText, Piece, part_weights, split_at, weights_of
+from outlive.data.parts_joint import parts_joint
+from outlive.data.sample import Sample, sample_of
+from outlive.data.tokenised import document_samples, under_policy
+from outlive.text.certificate import certify
+from outlive.text.refusal import Refusal
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
+from outlive.text.written import written
+
+__all__ = ["Policy", "Sample", "SampleMaker"]
 
 LossOn = Literal["assistant", "last_assistant", "completion", "all"]
 TurnEnd = Literal["content", "end_of_turn", "suffix"]
-
-
-class Sample(NamedTuple):
-    """`tokens` int32 [L]; `weights` float32 [L], where weights[t] ≥ 0 belongs to tokens[t] as a target, weights[0] = 0.
-
-    `group`, `role`, `prefix`: for samples that belong together (a preference pair, branches of one prompt). `prefix`
-    is the place, within the group, of the sample that this one continues; -1: none. A branch repeats the last token
-    of its prefix's text as its own first token, so that its first target has a position that predicts it.
-    """
-
-    tokens: npt.NDArray[np.int32]
-    weights: npt.NDArray[np.float32]
-    part: int = 0
-    role: str = ""
-    prefix: int = -1
-
-    @property
-    def coupled(self) -> bool:
-        """Whether the sample belongs to a group: its loss or its context reaches into another sample of the row."""
-        return bool(self.role) or self.prefix >= 0
-
-
-class Piece(NamedTuple):
-    """Text between two span bounds and the weight of its tokens as targets."""
-
-    text: str
-    weight: float
 
 
 @dataclass(frozen=True)
@@ -64,12 +45,18 @@ class Policy:
 
 @dataclass
 class SampleMaker:
-    """Turns conversations into samples. `counts` holds what happened to rows that were kept, by name."""
+    """Turns conversations into samples. `counts` holds what happened to rows that were kept, by name.
+
+    `groups`: whether rows that hold groups are made into samples; else the first of them is an InputError, since the
+    method learns from single conversations. `lints`: what was seen in the last conversation while it was rendered.
+    """
 
     tokenizer: Tokenizer
     template: ChatTemplate | None
     policy: Policy = Policy()
     counts: Counter[str] = field(default_factory=Counter)
+    groups: bool = False
+    lints: list[str] = field(default_factory=list)
 
     @cached_property
     def _adds_blank(self) -> bool:
@@ -81,53 +68,117 @@ class SampleMaker:
         special = self.tokenizer.special_ids
         return tuple(text for text, index in self.tokenizer.added_tokens.items() if index in special)
 
+    @cached_property
+    def _joint(self) -> str:
+        return parts_joint(self.template) if self.template is not None else "\n"
+
+    @cached_property
+    def _roles(self) -> tuple[str, ...]:
+        """The roles that the template knows: those that do not name the developer are given a system turn instead."""
+        knows = self.template is None or "developer" in self.template.source
+        return ROLES if knows else tuple(role for role in ROLES if role != "developer")
+
     def make(self, conversation: Conversation) -> list[Sample]:
         """The samples of one conversation, before any cut to the sequence length. Raises Refusal."""
-        made = self._text(conversation) if isinstance(conversation, Text) else self._chat(conversation)
+        self.lints = []
+        made = self._make(conversation)
         for sample in made:
             if len(sample.tokens):
                 sample.weights[0] = 0.0  # nothing predicts the first token
-        if not any(sample.weights.any() for sample in made):
+        is_prompt = isinstance(conversation, Group) and not conversation.branches
+        if not is_prompt and not any(sample.weights.any() for sample in made):
             raise Refusal("no_target", "no token of the row carries loss")
+        if len(self._roles) < len(ROLES) and _has_developer(conversation):
+            self.counts["developer_as_system"] += 1
         unknown = self.tokenizer.unknown_id
         if unknown is not None and any((sample.tokens == unknown).any() for sample in made):
             self.counts["unknown_tokens"] += 1
         return made
 
-    def _text(self, text: Text) -> list[Sample]:
+    def _make(self, conversation: Conversation) -> list[Sample]:
+        if isinstance(conversation, Chat):
+            return self._chat(conversation)
+        if isinstance(conversation, Text):
+            return [self.text(conversation)]
+        if isinstance(conversation, Segments):
+            return [self._segments(conversation)]
+        if isinstance(conversation, Tokens):
+            return document_samples(conversation, self.policy.loss_on, self.tokenizer.vocab_size)
+        if not self.groups:
+            refuse_groups(conversation)
+        return group_samples(self, conversation)
+
+    def text(self, text: Text, ended: bool = True) -> Sample:
+        """The sample of a plain text; `ended`: whether the end of text follows it."""
         before, after = self.tokenizer.text_frame()
         prompt = self.tokenizer.encode(text.prompt) if text.prompt else []
-        completion = self._encode_after(bool(text.prompt), text.completion)
+        completion = self.encode_after(bool(text.prompt), text.completion)
         end = after or ([self.tokenizer.eos_id] if self.tokenizer.eos_id is not None else [])
-        end = [] if self.policy.turn_end == "content" else end
+        end = [] if self.policy.turn_end == "content" or not ended else end
         num_prompt = len(before) + len(prompt)
         weights = np.ones(num_prompt + len(completion) + len(end), dtype=np.float32)
         if text.prompt and self.policy.loss_on != "all":
             weights[:num_prompt] = 0.0
-        return [Sample(np.array([*before, *prompt, *completion, *end], dtype=np.int32), weights)]
+        return Sample(np.array([*before, *prompt, *completion, *end], dtype=np.int32), weights)
+
+    def _segments(self, value: Segments) -> Sample:
+        encoded = [self.encode_after(place > 0, text) for place, (text, _) in enumerate(value.segments)]
+        flat = [weight for (_, weight), ids in zip(value.segments, encoded, strict=True) for _ in ids]
+        return sample_of([token for ids in encoded for token in ids], under_policy(flat, self.policy.loss_on))
 
     def _chat(self, chat: Chat) -> list[Sample]:
         chat = chat.with_system(self.policy.system)
+        texts = self.texts(chat)
+        if self.policy.loss_on == "all":
+            assert self.template is not None
+            return [sample_of(self.tokenizer.encode(self.template.render(self.rendered(chat), tools=chat.tools)), 1.0)]
+        if len(texts) > 1:
+            self.counts["unrolled"] += 1
+            self.lints.append("served_prompt_differs")
+            return [self.joined(text.pieces)._replace(part=part) for part, text in enumerate(texts)]
+        (text,) = texts
+        sample = self.joined(text.pieces)
+        if self.tokenizer.encode(text.text) != sample.tokens.tolist():
+            self.counts["joint_differs"] += 1
+            if not all(self.served(text.text[: span.start], sample) for span in text.spans):
+                return self._unrolled(text)
+        return [sample]
+
+    def texts(self, chat: Chat) -> list[CutText]:
+        """What is trained of a chat: its render with all its turns, or one text for each; cut at the spans' bounds.
+
+        Raises Refusal.
+        """
         if self.template is None:
             raise Refusal("no_template", "the tokenizer has no chat template; name one with data.chat_template")
-        messages = chat.rendered_messages()
+        messages = self.rendered(chat)
         trained = trained_turns(chat, self.policy.loss_on)
-        found = spans(self.template, messages, tools=chat.tools, turn_end=self.policy.turn_end, turns=trained.keys())
-        text = self.template.render(messages, tools=chat.tools)
-        self._lint(messages)
-        if self.policy.loss_on == "all":
-            return [_everything(self.tokenizer.encode(text))]
-        pieces = split_at(text, found, trained)
-        encoded = [self._encode_after(place > 0, piece.text) for place, piece in enumerate(pieces)]
-        tokens = np.array([token for ids in encoded for token in ids], dtype=np.int32)
-        weights = np.repeat(np.array([piece.weight for piece in pieces], np.float32), [len(ids) for ids in encoded])
-        if self.tokenizer.encode(text) != tokens.tolist():
-            self.counts["joint_differs"] += 1
-            if not all(self._served(text[: span.start], tokens) for span in found):
-                return self._unrolled(text, found, trained)
-        return [Sample(tokens, weights)]
+        texts = written(self.template, messages, tools=chat.tools, turn_end=self.policy.turn_end, turns=trained.keys())
+        self._lint(messages, texts[-1].text)
+        if chat.tools and not certify(self.template).takes_tools:
+            self.lints.append("tools_not_shown")
+        found = []
+        for text in texts:
+            parts = part_weights(self.template, chat, messages, text, self._joint) if chat.weights else {}
+            found.append(CutText(text.text, text.spans, split_at(text.text, text.spans, trained, parts)))
+        return found
 
-    def _encode_after(self, has_before: bool, text: str) -> list[int]:
+    def rendered(self, chat: Chat) -> list[dict[str, Any]]:
+        """The messages as this template is given them."""
+        arguments = certify(self.template).arguments if self.template is not None and chat.calls_tools else "object"
+        return chat.rendered_messages(self._joint, self._roles, arguments)
+
+    def joined(self, pieces: Sequence[Piece]) -> Sample:
+        """The sample of pieces that follow each other, each tokenised on its own."""
+        ids: list[int] = []
+        weights: list[float] = []
+        for place, piece in enumerate(pieces):
+            own = self.encode_after(place > 0, piece.text)
+            ids += own
+            weights += weights_of(piece, own, self.tokenizer) if piece.parts else [piece.weight] * len(own)
+        return sample_of(ids, weights)
+
+    def encode_after(self, has_before: bool, text: str) -> list[int]:
         """Ids of `text` alone. Where the tokenizer puts a blank before any text, it is kept out: text goes before."""
         if not has_before or not self._adds_blank:
             return self.tokenizer.encode(text)
@@ -137,39 +188,36 @@ class SampleMaker:
             raise Refusal("not_separable", "the tokenizer joins the prompt's last token with the answer's first")
         return guarded[len(guard) :]
 
-    def _served(self, prompt: str, tokens: npt.NDArray[np.int32]) -> bool:
-        """Whether the ids that a server makes of `prompt` are the first of `tokens` (invariant 5)."""
+    def served(self, prompt: str, sample: Sample) -> bool:
+        """Whether the ids that a server makes of `prompt` are the first of the sample's (invariant 5)."""
         ids = self.tokenizer.encode(prompt)
-        return bool(np.array_equal(np.array(ids, dtype=np.int32), tokens[: len(ids)]))
+        return bool(np.array_equal(np.array(ids, dtype=np.int32), sample.tokens[: len(ids)]))
 
-    def _unrolled(self, text: str, found: Sequence[Span], trained: dict[int, float]) -> list[Sample]:
+    def _unrolled(self, text: CutText) -> list[Sample]:
         """One sample per trained turn: the prompt as a server tokenises it, then the turn."""
         self.counts["unrolled"] += 1
+        self.lints.append("served_prompt_differs")
         made: list[Sample] = []
-        for span in found:
-            prompt = self.tokenizer.encode(text[: span.start])
-            answer = self._encode_after(span.start > 0, text[span.start : span.end])
-            weights = np.zeros(len(prompt) + len(answer), dtype=np.float32)
-            weights[len(prompt) :] = trained[span.turn]
-            made.append(Sample(np.array(prompt + answer, dtype=np.int32), weights, part=len(made)))
+        place = 0
+        for piece in text.pieces:
+            if piece.trained:
+                prompt = [Piece(text.text[:place], 0.0)] if place else []
+                made.append(self.joined([*prompt, piece])._replace(part=len(made)))
+            place += len(piece.text)
         return made
 
-    def _lint(self, messages: Sequence[dict[str, object]]) -> None:
+    def _lint(self, messages: Sequence[dict[str, object]], text: str) -> None:
         contents = [content for message in messages if isinstance(content := message.get("content"), str)]
         if any(token in content for content in contents for token in self._special_texts):
             self.counts["special_token_in_content"] += 1
+            self.lints.append("special_token_in_content")
+        for message in messages:
+            content = message.get("content")
+            if message["role"] in ("system", "user") and isinstance(content, str) and content.strip() not in text:
+                self.lints.append("message_not_shown")
+                break
 
 
-def _everything(ids: list[int]) -> Sample:
-    return Sample(np.array(ids, dtype=np.int32), np.ones(len(ids), dtype=np.float32))
-
-
-def split_at(text: str, found: Sequence[Span], trained: dict[int, float]) -> list[Piece]:
-    """Cut `text` at the bounds of the trained spans; their pieces have the turn's weight, all others 0."""
-    pieces, place = [], 0
-    for span in found:
-        pieces.append(Piece(text[place : span.start], 0.0))
-        pieces.append(Piece(text[span.start : span.end], trained[span.turn]))
-        place = span.end
-    pieces.append(Piece(text[place:], 0.0))
-    return [piece for piece in pieces if piece.text]
+def _has_developer(conversation: Conversation) -> bool:
+    messages = conversation.messages if isinstance(conversation, Chat) else getattr(conversation, "prompt", "")
+    return isinstance(messages, list) and any(message["role"] == "developer" for message in messages)

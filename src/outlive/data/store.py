@@ -21,7 +21,7 @@ from outlive.data.samples import Sample
 from outlive.run.errors import InputError
 from outlive.run.files import hash_file, write_atomic
 
-VERSION = 2  # 2: the manifest has the files' sizes
+VERSION = 3  # 2: the manifest has the files' sizes; 3: the ledger has lints, and more of a message is read
 MANIFEST = "manifest.json"
 IGNORED = -100
 BATCH_TOKENS = 2**22  # tokens of a record batch: far below the 2^31 that list offsets allow

@@ -7,8 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from outlive.data.conversation import Chat, Conversation, trained_turns
+from outlive.data.conversation import (
+    ROLES,
+    Chat,
+    Conversation,
+    Group,
+    Messages,
+    Segments,
+    Text,
+    Tokens,
+    trained_turns,
+)
+from outlive.data.formats import FIELDS
 from outlive.data.ledger import Ledger
+from outlive.data.lints import LintCounts
+from outlive.data.naming import Naming
 from outlive.data.reading import conversation_of, each_row
 from outlive.data.rows import Row
 from outlive.text.refusal import Refusal
@@ -28,32 +41,63 @@ class TextRow(NamedTuple):
     conversation: Conversation | None
     trained: list[int]
     refusal: Refusal | None
+    lints: list[str] = []  # noqa: RUF012 a default of a tuple, never changed
 
 
-def read_texts(path: Path, ledger: Ledger, loss_on: str = "assistant", limit: int | None = None) -> Iterator[TextRow]:
+def read_texts(
+    path: Path, ledger: Ledger, loss_on: str = "assistant", limit: int | None = None, naming: Naming | None = None
+) -> Iterator[TextRow]:
     """The rows of a file as conversations. The ledger is filled on the way and balanced at the end.
 
     What a template or a tokenizer would refuse is not seen here. `limit` is a number of rows.
     """
-    return each_row(path, ledger, lambda row: _read(row, ledger, loss_on), limit)
+    if naming is not None:
+        naming.check(FIELDS, ROLES)
+    lints = LintCounts()
+    return each_row(path, ledger, lambda row: _read(row, ledger, loss_on, naming, lints), limit, lints=lints)
 
 
-def _read(row: Row, ledger: Ledger, loss_on: str) -> TextRow:
+def _read(row: Row, ledger: Ledger, loss_on: str, naming: Naming | None, lints: LintCounts) -> TextRow:
     conversation = None
     try:
-        conversation = conversation_of(row, ledger)
-        return TextRow(row, conversation, trained_places(conversation, loss_on), None)
+        conversation = conversation_of(row, ledger, naming=naming)
+        trained = trained_places(conversation, loss_on)
     except Refusal as refusal:
         return TextRow(row, conversation, [], refusal)
+    return TextRow(row, conversation, trained, None, lints.add(conversation, row.index))
 
 
 def turns(conversation: Conversation) -> list[Turn]:
     """The turns of a conversation; fields beside the text (reasoning, tool calls) follow it as JSON."""
-    if not isinstance(conversation, Chat):
+    if isinstance(conversation, Chat):
+        return _chat_turns(conversation.rendered_messages())
+    if isinstance(conversation, Text):
         if not conversation.prompt:
             return [Turn("text", conversation.completion)]
         return [Turn("prompt", conversation.prompt), Turn("completion", conversation.completion)]
-    return [Turn(message["role"], _message_text(message)) for message in conversation.rendered_messages()]
+    if isinstance(conversation, Segments):
+        return [Turn("segment", text) for text, _ in conversation.segments]
+    if isinstance(conversation, Tokens):
+        return [Turn("tokens", " ".join(map(str, ids))) for ids, _ in conversation.documents]
+    return _group_turns(conversation)
+
+
+def _chat_turns(messages: Messages) -> list[Turn]:
+    return [Turn(message["role"], _message_text(message)) for message in messages]
+
+
+def _group_turns(group: Group) -> list[Turn]:
+    found = _said("prompt", group.prompt)
+    for role, own in group.branches:
+        found += [Turn(role, turn.text) for turn in _said(role, own)]
+    if group.answer is not None:
+        answer = group.answer if isinstance(group.answer, str) else json.dumps(group.answer, default=str)
+        found.append(Turn("answer", answer))
+    return found
+
+
+def _said(role: str, value: Messages | str) -> list[Turn]:
+    return [Turn(role, value)] if isinstance(value, str) else _chat_turns(Chat(value).rendered_messages())
 
 
 def _message_text(message: dict[str, object]) -> str:
@@ -69,5 +113,18 @@ def trained_places(conversation: Conversation, loss_on: str) -> list[int]:
         return (
             list(range(len(conversation.messages))) if loss_on == "all" else list(trained_turns(conversation, loss_on))
         )
-    spoken = len(turns(conversation))
-    return list(range(spoken)) if loss_on == "all" else [spoken - 1]
+    spoken = turns(conversation)
+    if loss_on == "all":
+        return list(range(len(spoken)))
+    if isinstance(conversation, Text):
+        return [len(spoken) - 1]
+    if isinstance(conversation, Group):
+        roles = {role for role, _ in conversation.branches}
+        return [place for place, turn in enumerate(spoken) if turn.role in roles]
+    pieces = conversation.segments if isinstance(conversation, Segments) else conversation.documents
+    places = [
+        place for place, (_, weight) in enumerate(pieces) if (any(weight) if isinstance(weight, tuple) else weight)
+    ]
+    if not places:
+        raise Refusal("no_target", "no part of the row carries loss")
+    return places

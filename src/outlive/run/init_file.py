@@ -25,6 +25,7 @@ For completion in an editor: `outlive schema > run.schema.json`.
 _WIDTH = 100
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 DATA = "chats.jsonl"
+_MAX_CHOICES = 6  # that stand beside a key; of more the documentation has the list
 
 
 def init_text(model: str = MODEL, data: str = DATA, file: str = "run.yaml") -> str:
@@ -83,6 +84,8 @@ def _key(model: type[Section], name: str, field: FieldInfo, values: dict[str, An
 def _line(name: str, field: FieldInfo) -> list[str]:
     value = field.get_default(call_default_factory=True)
     choices = _choices(field.annotation)
+    if len(choices) > _MAX_CHOICES:
+        choices = [*choices[:_MAX_CHOICES], "…"]
     remark = f"  # {' | '.join(choices)}" if len(choices) > 1 else ""
     return [f"{name}: {shown(list(value) if isinstance(value, tuple) else value)}{remark}"]
 

@@ -34,12 +34,17 @@ def to_object(item: Item, tokenizer: Tokenizer | None, extra: dict[str, Any]) ->
         return head | _conversation(item)
     ids = [] if item.tokens is None else item.tokens.tolist()
     weights = [] if item.weights is None else [_weight(weight) for weight in item.weights.tolist()]
-    return head | {
-        "input_ids": ids,
-        "weights": weights,
-        "text": tokenizer.decode(ids),
-        "target_text": target_texts(tokenizer, ids, weights),
-    }
+    return (
+        head
+        | item.about
+        | {
+            "input_ids": ids,
+            "weights": weights,
+            "text": tokenizer.decode(ids),
+            "target_text": target_texts(tokenizer, ids, weights),
+            **({"lints": item.lints} if item.lints else {}),
+        }
+    )
 
 
 def target_texts(tokenizer: Tokenizer, ids: Sequence[int], weights: Sequence[float]) -> list[str]:
@@ -54,8 +59,9 @@ def _conversation(item: Item) -> dict[str, Any]:
     assert item.conversation is not None
     chat = item.conversation
     said: dict[str, Any] = {"messages": chat.messages} if isinstance(chat, Chat) else dict(vars(chat))
-    if isinstance(chat, Chat) and chat.tools:
-        said["tools"] = chat.tools
+    if isinstance(chat, Chat):
+        said |= {"tools": chat.tools} if chat.tools else {}
+        said |= {"weights": chat.weights} if chat.weights else {}
     spoken = turns(chat)
     return {**said, "target_text": [spoken[place].text for place in item.trained], "lints": item.lints}
 

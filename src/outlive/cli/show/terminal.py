@@ -129,7 +129,7 @@ def show_ledger(console: Console, ledgers: Sequence[Ledger]) -> None:
         first, *others = ledger.lines()
         console.print(Text(signed(first), "bold"), soft_wrap=True)
         for line in others:
-            style = "yellow" if line.startswith("  left out") else ""
+            style = "yellow" if line.startswith("  left out") else "cyan" if line.startswith("  worth a look") else ""
             console.print(Text(f"  {signed(line.strip())}", style), soft_wrap=True)
         for row in ledger.examples:
             place = f"line {row['line']}: {row['reason']}: {row['detail']}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from outlive.run.names.row_formats import row_format
 from outlive.run.settings.base import Mistake
 from outlive.run.yaml_file import shown
 
@@ -259,11 +260,8 @@ def _sources_of(item: Any) -> list[Any]:
         return [source_of(item)]
     if not isinstance(item, dict) or not isinstance(item.get("path"), str):
         return [item]
-    entry = {key: value for key, value in item.items() if key not in ("path", "data_files", "ds_type", "type")}
-    if item.get("type") in ("completion", "pretrain"):
-        entry["format"] = "text"
-    elif item.get("type") not in (None, "chat_template"):
-        entry["type"] = item["type"]  # refused by name: rows of that form are not read here
+    named = row_format(item)
+    entry = {key: value for key, value in named.items() if key not in ("path", "data_files", "ds_type")}
     files = item.get("data_files")
     if files is None:
         return [{**source_of(item["path"]), **entry}]

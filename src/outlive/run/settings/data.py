@@ -18,13 +18,23 @@ def refuse_credentials(value: str) -> str:
     return value
 
 
+# The formats of rows that are read; docs/formats.md shows a row of each.
+RowFormat = Literal[
+    "messages", "prompt_completion", "text", "sharegpt", "conversation_pairs", "input_output", "tokens",
+    "alpaca", "gpteacher", "dolly", "reflection", "oasst", "question_answer", "jeopardy", "context_qa", "article_qa",
+    "multiple_choice", "explained_choice", "summarize_tldr", "open_orca", "camel_ai", "metharme", "prompt_response",
+    "query_response", "revision", "preference", "chosen", "ranking", "kto", "prompt_answer", "stepwise",
+]  # fmt: skip
+
+
 class Source(Section):
-    """One source of rows: a file of JSON Lines (`path`), or a data set of the Hugging Face hub (`hub`)."""
+    """One source of rows: a file (`path`), or a data set of the Hugging Face hub (`hub`)."""
 
     omit_null: ClassVar[bool] = True  # written out without its null keys: a source has either path or hub
 
     path: str | None = None
-    """A file of rows, JSON Lines. Relative to the current directory, not to the run file."""
+    """A file of rows: JSON Lines, a JSON array, Parquet, Arrow or CSV. Relative to the current directory, not to the
+    run file."""
     hub: str | None = None
     """A data set of the Hugging Face hub, as org/name."""
     split: str | None = None
@@ -35,8 +45,13 @@ class Source(Section):
     """Take only the first so many rows."""
     weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     """How often the source's samples are taken, relative to the other sources; 1 takes each once per epoch."""
-    format: Literal["messages", "prompt_completion", "text"] | None = None
-    """What a row holds; null detects it from the first rows and reports it."""
+    format: RowFormat | None = None
+    """What a row holds (docs/formats.md lists all); null detects it from the first rows and reports it."""
+    fields: dict[str, str] | None = None
+    """Other names of columns: ours → the source's, which may be a dotted path such as data.turns. Keys of messages are
+    named too: message.role, message.content."""
+    roles: dict[str, str] | None = None
+    """Other names of roles: the source's → ours (system, developer, user, assistant, tool)."""
 
     @field_validator("path", "hub")
     @classmethod

@@ -61,12 +61,12 @@ DATA: tuple[Known, ...] = (
         same=("concat",),
     ),
     lacking(
-        "a row's text stands in text, its turns in messages, or prompt and completion",
+        "other names of columns and roles belong to their source",
         """
         dataset_text_field target_col train_target disable_auto_column_mapping use_chat_template text_column messages
         formatting role_tag content_tag user_tag assistant_tag role_boundaries
         """,
-        "rename the fields of your rows",
+        "map them: fields and roles of the source in data.train",
         same=("text", "messages"),
     ),
     lacking(
