@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlive.text import environment, limits
-from outlive.text.meter import Meter
 from outlive.text.refusal import Refusal
+from outlive.text.render import environment, limits
+from outlive.text.render.meter import Meter
+from outlive.text.render.trace import trace
 from outlive.text.spans import spans
 from outlive.text.template import ChatTemplate, TemplateError, plain_messages
-from outlive.text.trace import trace
 from tests.fixtures import cases
 from tests.text.conversations import assistant, user
 from tests.text.nasty import NASTY
@@ -211,7 +211,7 @@ def test_no_template_makes_more_than_its_budget(body: str) -> None:
         patch.setattr(limits, "MAX_CHARACTERS", 500_000)
         patch.setattr(limits, "STEPS_PER_VALUE", 0)
         patch.setattr(limits, "CHARACTERS_PER_CHARACTER", 0)
-        patch.setattr("outlive.text.sandbox.Meter", Recorded)
+        patch.setattr("outlive.text.render.sandbox.Meter", Recorded)
         text = _rendered(template)
     assert len(text) <= 500_000
     assert max(accumulate(made), default=0) <= 500_000

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlive.text.provenance import NOWHERE, Traced, segments_of, whole
+from outlive.text.render.provenance import NOWHERE, Traced, segments_of, whole
+from outlive.text.render.trace import trace
 from outlive.text.template import ChatTemplate
-from outlive.text.trace import trace
 from tests.text.conversations import Message, assistant, calling, user
 
 TEXT = st.text(st.sampled_from("ab<>/ \n\t\"'\\éßİ\u2028😀x"), max_size=20)

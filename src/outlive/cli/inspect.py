@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from outlive.data.ledger import Ledger
 
 TERMINAL_ROWS = 3
-PAGE_ROWS = 50
+PAGE_ROWS, PAGE_TOKENS = 2000, 2_000_000  # of all sources together: what a browser opens at once
 CHOICES = {
     "loss_on": ("assistant", "last_assistant", "completion", "all"),
     "turn_end": ("content", "end_of_turn", "suffix"),
@@ -73,7 +73,7 @@ def command(
     if as_json:
         _print_json(opened, row)
     elif html is not None:
-        _write_page(opened, target, html, rows or PAGE_ROWS, row)
+        _write_page(opened, target, html, rows, row)
     else:
         _print(opened, rows or TERMINAL_ROWS, row)
 
@@ -114,18 +114,22 @@ def _print_json(opened: Opened, row: int | None) -> None:
     for note in opened.notes:
         typer.echo(f"note: {note}", err=True)
     for source in opened.sources:
-        extra = {"source": source.name} if len(opened.sources) > 1 else {}
-        extra |= {"side": source.side} if source.side != "train" else {}
         for item in source.items:
             if row is None or item.row == row:
-                named = {"format": source.ledger.format} if item.conversation is not None else {}
-                out.write(to_line(item, opened.tokenizer, extra | named))
+                out.write(to_line(item, opened.tokenizer, _beside(opened, source, item)))
                 shown += 1
     out.flush()
     _refuse_nothing(shown, row)
     if row is None:
         for line in _account(opened):
             typer.echo(line, err=True)
+
+
+def _beside(opened: Opened, source: SourceRows, item: Item) -> dict[str, Any]:
+    """What stands beside a sample in its JSON object: the source and side where there are several, a text's format."""
+    extra: dict[str, Any] = {"source": source.name} if len(opened.sources) > 1 else {}
+    extra |= {"side": source.side} if source.side != "train" else {}
+    return extra | ({"format": source.ledger.format} if item.conversation is not None else {})
 
 
 def _print(opened: Opened, rows: int, row: int | None) -> None:
@@ -175,27 +179,52 @@ def title_of(opened: Opened, source: SourceRows, item: Item) -> str:
     return f"{title} of {Path(source.name).name}" if len(opened.sources) > 1 else title
 
 
-def _write_page(opened: Opened, target: Path, file: Path, rows: int, row: int | None) -> None:
-    from outlive.cli.show.pages import samples_page
+def _write_page(opened: Opened, target: Path, file: Path, rows: int | None, row: int | None) -> None:
+    from outlive.cli.show.inspect_page import inspect_page
+    from outlive.cli.show.inspect_payload import Shown
+    from outlive.cli.show.inspect_statistics import statistics_html
     from outlive.cli.show.statistics import Lengths
     from outlive.cli.show.terminal import make_console, show_ledger
     from outlive.run.files import write_atomic
 
-    lengths, shown = Lengths(), list[tuple[str, "Item"]]()
-    for source in opened.sources:
-        seen: set[int] = set()
+    lengths, shown, notes = Lengths(), list[Shown](), list(opened.notes)
+    for place, source in enumerate(opened.sources):
+        room = _Room(rows, len(opened.sources))
         for item in source.items:
-            seen.add(item.row)
             lengths.add(item)
-            if item.row == row if row is not None else len(seen) <= rows:
-                shown.append((title_of(opened, source, item), item))
+            if item.row == row if row is not None else room.takes(item):
+                shown.append(Shown(item, place, _beside(opened, source, item)))
+        if row is None and room.is_full:
+            notes.append(f"{source.name}: the page has the first {room.rows:,} rows; --rows N says how many")
     _refuse_nothing(len(shown), row)
-    summary = [] if row is not None else [*_account(opened), *lengths.lines()]
-    facts = opened.facts | ({"note": "; ".join(opened.notes)} if opened.notes else {})
-    write_atomic(file, samples_page(target.name, opened.tokenizer, shown, facts, summary))
+    statistics = statistics_html(lengths, _ledgers(opened)) if row is None else ""
+    sources = [source.name + (f" · {source.side}" if source.side != "train" else "") for source in opened.sources]
+    title = target.name or target.resolve().name
+    write_atomic(file, inspect_page(title, opened.tokenizer, shown, sources, opened.facts, notes, statistics))
     if row is None:
         show_ledger(make_console(), _ledgers(opened))
     typer.echo(f"wrote {file}")
+
+
+class _Room:
+    """Whole rows of one source that go on a page: `limit` of them, or as many as a browser opens at once."""
+
+    def __init__(self, limit: int | None, num_sources: int) -> None:
+        self._limit = limit or max(1, PAGE_ROWS // num_sources)
+        self._tokens = None if limit else PAGE_TOKENS // num_sources
+        self.rows, self.is_full = 0, False
+        self._row = -1
+
+    def takes(self, item: Item) -> bool:
+        """Whether an item is among them; to be asked of each in order."""
+        if not self.is_full and item.row != self._row:
+            spent = self._tokens is not None and self._tokens <= 0 and self.rows > 0
+            self.is_full = spent or self.rows == self._limit
+            self.rows += not self.is_full
+            self._row = item.row
+        if self._tokens is not None and not self.is_full:
+            self._tokens -= len(item.tokens) if item.tokens is not None else 0
+        return not self.is_full
 
 
 def _refuse_nothing(shown: int, row: int | None) -> None:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from outlive.text.refusal import Refusal
+from outlive.text.render.trace import Trace, trace
 from outlive.text.template import (
     REASONING_KEYS,
     ChatTemplate,
@@ -15,7 +16,6 @@ from outlive.text.template import (
     plain_messages,
     plain_objects,
 )
-from outlive.text.trace import Trace, trace
 
 
 class Chat:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from outlive.text.trace import Run, Source, Trace
+from outlive.text.render.trace import Run, Source, Trace
 
 
 class Data(NamedTuple):

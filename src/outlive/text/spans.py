@@ -15,8 +15,8 @@ from outlive.text.fields import python_notation
 from outlive.text.learned import learn
 from outlive.text.presence import Data, Lost, find_data, outside
 from outlive.text.refusal import REASONS, Refusal
+from outlive.text.render.trace import KEY, Path
 from outlive.text.template import REASONING_KEYS, ChatTemplate
-from outlive.text.trace import KEY, Path
 
 __all__ = ["REASONS", "Place", "Refusal", "Span", "TurnEnd", "places", "spans"]
 

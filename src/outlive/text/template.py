@@ -14,9 +14,9 @@ import jinja2
 
 from outlive.run.errors import InputError
 from outlive.run.files import hash_json
-from outlive.text import environment
-from outlive.text.environment import MARK_END, MARK_START
-from outlive.text.measure import LimitReached
+from outlive.text.render import environment
+from outlive.text.render.environment import MARK_END, MARK_START
+from outlive.text.render.measure import LimitReached
 
 if TYPE_CHECKING:
     from outlive.text.tokenizer import Tokenizer

@@ -14,10 +14,10 @@ from outlive.text.chat import Chat, common_length
 from outlive.text.learned import learn
 from outlive.text.presence import Data, find_data
 from outlive.text.refusal import Refusal
+from outlive.text.render.trace import Trace
 from outlive.text.spans import Place, Span, TurnEnd, end_of_answer, places_of, refuse_inside, spans_of
 from outlive.text.tags import leaves_open, whole_tags
 from outlive.text.template import ChatTemplate
-from outlive.text.trace import Trace
 
 How = Literal["whole", "closed", "unrolled", "served"]
 # What a sample of one turn can repair.

@@ -1,4 +1,4 @@
-"""Pages of tokens: the first batch as it is trained on, and the samples of `inspect`. `report_page` is beside them."""
+"""Pages of tokens: the first batch as it is trained on. `report_page` and `inspect_page` are beside it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from outlive.cli.show.style import page, table, text
 from outlive.cli.show.visible import Cell, Vocabulary, cells, with_signs
 
 if TYPE_CHECKING:
-    from outlive.cli.open_target import Item
     from outlive.run.engine import TokensAndWeights
 
-__all__ = ["first_batch_page", "report_page", "samples_page"]
+__all__ = ["first_batch_page", "report_page"]
 
 STYLE = """
 .tokens { white-space: pre-wrap; overflow-wrap: anywhere; tab-size: 4; line-height: 1.75;
@@ -97,44 +96,6 @@ def segment_html(tokenizer: Vocabulary, title: str, tokens: Sequence[int], weigh
     facts = f"{text(title)} · {len(tokens):,} tokens, {_share(num_targets, len(tokens))}"
     shown = tokens_html(cells(tokenizer, tokens, weights))
     return f'<div class="segment"><p>{facts}</p><div class="tokens">{shown}</div></div>'
-
-
-def samples_page(
-    title: str,
-    tokenizer: Vocabulary | None,
-    shown: Sequence[tuple[str, Item]],
-    facts: Mapping[str, object],
-    summary: Iterable[str],
-) -> str:
-    """The samples, conversations and refusals of `inspect`, each under its title, after facts and a summary."""
-    parts = [_item(tokenizer, name, item) for name, item in shown]
-    lines = "\n".join(summary)
-    body = f"<h1>{text(title)}</h1>{table(dict(facts))}" + (f"<pre>{text(lines)}</pre>" if lines else "")
-    body += LEGEND + f'<section class="pack">{"".join(parts)}</section>'
-    return page(title, body, STYLE, SCRIPT)
-
-
-def _item(tokenizer: Vocabulary | None, title: str, item: Item) -> str:
-    lints = f'<p class="warn">worth a look: {text(", ".join(item.lints))}</p>' if item.lints else ""
-    if item.refusal is not None:
-        refused = f"<b>{text(item.refusal.reason)}</b>: {text(item.refusal.detail)}"
-        return f'<div class="segment"><p>{text(title)} · left out</p><p class="warn">{refused}</p></div>'
-    if tokenizer is not None and item.tokens is not None and item.weights is not None:
-        return segment_html(tokenizer, title, item.tokens.tolist(), item.weights.tolist()) + lints
-    return _conversation(title, item) + lints
-
-
-def _conversation(title: str, item: Item) -> str:
-    from outlive.data.texts import turns
-
-    spoken = turns(item.conversation) if item.conversation is not None else []
-    parts = [f'<div class="segment"><p>{text(title)}</p>']
-    for place, turn in enumerate(spoken):
-        kind = "t" if place in item.trained else ""
-        parts.append(
-            f'<p class="role">{text(turn.role)}</p><div class="tokens"><b class="{kind}">{_signs(turn.text)}</b></div>'
-        )
-    return "".join(parts) + "</div>"
 
 
 def tokens_html(found: Iterable[Cell]) -> str:

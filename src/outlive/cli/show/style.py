@@ -7,15 +7,17 @@ from html import escape
 # A page that is told to load nothing can't load anything by mistake.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
-VARIABLES = """
-:root { color-scheme: light dark;
+LIGHT = """
   --page: #fbfbfa; --panel: #ffffff; --line: #e3e2de; --text: #1d1d1b; --soft: #6b6a66; --faint: #f3f2ef;
   --target: #d3f2dc; --target-text: #0c4a22; --target-line: #2f9e57; --special: #7a3fb5; --sign: #a8a6a0;
-  --one: #1f77b4; --two: #d9662b; --bad: #c62828; --warn-back: #fff4d6; --warn-text: #6b4e00; }
-@media (prefers-color-scheme: dark) { :root {
+  --one: #1f77b4; --two: #d9662b; --bad: #c62828; --warn-back: #fff4d6; --warn-text: #6b4e00;"""
+DARK = """
   --page: #161615; --panel: #1e1e1d; --line: #353431; --text: #e8e7e3; --soft: #a09e98; --faint: #282725;
   --target: #173d25; --target-text: #b7f0c8; --target-line: #3fae68; --special: #c79bf0; --sign: #6f6d68;
-  --one: #6db3ea; --two: #f0935e; --bad: #ff7b72; --warn-back: #3a2f0e; --warn-text: #f3d98b; } }
+  --one: #6db3ea; --two: #f0935e; --bad: #ff7b72; --warn-back: #3a2f0e; --warn-text: #f3d98b;"""
+VARIABLES = f"""
+:root {{ color-scheme: light dark;{LIGHT} }}
+@media (prefers-color-scheme: dark) {{ :root {{{DARK} }} }}
 """
 STYLE = (
     VARIABLES

@@ -15,6 +15,7 @@ _SIGN = re.compile(
     r"[\x00-\x1f\x7f-\xa0\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
     r"| {2,}| (?=[\r\n])|(?<=\n) "
 )
+HIDDEN = _SIGN.pattern  # as text, for the scripts of pages: JavaScript reads it the same with the flag u
 _EDGE = re.compile(r"\A | \Z")
 
 

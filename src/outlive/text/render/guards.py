@@ -11,9 +11,9 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import SandboxedEscapeFormatter, SandboxedFormatter
 from markupsafe import EscapeFormatter, Markup
 
-from outlive.text import limits
-from outlive.text.measure import LimitReached
-from outlive.text.meter import Meter
+from outlive.text.render import limits
+from outlive.text.render.measure import LimitReached
+from outlive.text.render.meter import Meter
 
 _DIGITS = re.compile(r"\d+")
 _PERCENT = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(\*|\d+)?(?:\.(\*|\d+))?")

@@ -18,11 +18,11 @@ from jinja2 import meta, nodes
 from jinja2.parser import Parser
 from jinja2.utils import Namespace, generate_lorem_ipsum
 
-from outlive.text import limits
-from outlive.text.measure import LimitReached
-from outlive.text.provenance import marked
-from outlive.text.sandbox import MeteredEnvironment, render_metered
-from outlive.text.tracing import TracedEnvironment
+from outlive.text.render import limits
+from outlive.text.render.measure import LimitReached
+from outlive.text.render.provenance import marked
+from outlive.text.render.sandbox import MeteredEnvironment, render_metered
+from outlive.text.render.tracing import TracedEnvironment
 
 # Unicode noncharacters: no text that means anything holds them; a render that does is not marked at all.
 MARK_START, MARK_END = "\ufdd0", "\ufdd1"

@@ -8,11 +8,11 @@ import jinja2
 from jinja2.filters import _GroupTuple
 from jinja2.utils import Namespace
 
-from outlive.text import limits
-from outlive.text.provenance import Traced
+from outlive.text.render import limits
+from outlive.text.render.provenance import Traced
 
 if TYPE_CHECKING:
-    from outlive.text.meter import Meter
+    from outlive.text.render.meter import Meter
 
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _SEQUENCES: tuple[type, ...] = (list, tuple, set, frozenset, _GroupTuple, *_VIEWS)

@@ -12,7 +12,7 @@ from json.encoder import encode_basestring, encode_basestring_ascii
 from string import Formatter
 from typing import Any
 
-from outlive.text.provenance import (
+from outlive.text.render.provenance import (
     Segment,
     Traced,
     TracedFloat,

@@ -14,11 +14,11 @@ from jinja2 import pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from outlive.text import guards
-from outlive.text.meter import _LONG, Meter
-from outlive.text.provenance import Traced, TracedFloat, TracedInt, join, of_number, segments_of, traced
-from outlive.text.sandbox import MeteredEnvironment
-from outlive.text.traced_formats import brace_format, percent_format, traced_json
+from outlive.text.render import guards
+from outlive.text.render.meter import _LONG, Meter
+from outlive.text.render.provenance import Traced, TracedFloat, TracedInt, join, of_number, segments_of, traced
+from outlive.text.render.sandbox import MeteredEnvironment
+from outlive.text.render.traced_formats import brace_format, percent_format, traced_json
 
 _BUILTIN = types.BuiltinMethodType
 _TEXT_NAMES = frozenset(name for name in dir(str) if name[0] != "_")

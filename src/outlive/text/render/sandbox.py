@@ -16,9 +16,9 @@ from jinja2.runtime import BlockReference, Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-from outlive.text import guards
-from outlive.text.filters import COUNTED, metered_filters, metered_tests
-from outlive.text.meter import Meter
+from outlive.text.render import guards
+from outlive.text.render.filters import COUNTED, metered_filters, metered_tests
+from outlive.text.render.meter import Meter
 
 _BUILTIN = types.BuiltinMethodType
 _OWNERS = frozenset({str, dict, list, tuple, int, float, bytes})

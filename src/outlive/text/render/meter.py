@@ -15,8 +15,8 @@ from jinja2.runtime import markup_join
 from jinja2.utils import Namespace
 from markupsafe import Markup, escape
 
-from outlive.text import limits
-from outlive.text.measure import CONTAINERS, LimitReached, Size, measured
+from outlive.text.render import limits
+from outlive.text.render.measure import CONTAINERS, LimitReached, Size, measured
 
 _LONG = 4096  # shorter texts cost less to read than to count
 

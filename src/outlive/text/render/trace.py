@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from outlive.text.provenance import CLOSED, OPENED, TracedFloat, TracedInt, segments_of, whole
+from outlive.text.render.provenance import CLOSED, OPENED, TracedFloat, TracedInt, segments_of, whole
 from outlive.text.template import REASONING_KEYS, ChatTemplate, Message
 
 Path = tuple[str | int, ...]

@@ -11,9 +11,9 @@ from jinja2.filters import make_attrgetter, sync_do_join
 from jinja2.utils import _PassArg
 from markupsafe import Markup
 
-from outlive.text import guards, limits
-from outlive.text.measure import LimitReached
-from outlive.text.meter import Meter
+from outlive.text.render import guards, limits
+from outlive.text.render.measure import LimitReached
+from outlive.text.render.meter import Meter
 
 Args = tuple[Any, ...]
 Options = Mapping[str, Any]
