@@ -1,4 +1,4 @@
-"""`outlive prepare`: only the data. Rows → store → plan, with the ledger."""
+"""`outlive prepare`: only the data. Rows → store → plan, with the ledger; and, if asked, files for other tools."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from outlive.data.plan import Layout, Plan
     from outlive.data.prepare import Prepared
     from outlive.run.config import Run
+    from outlive.text.tokenizer import Tokenizer
+
+ORDERS = ("store", "plan")
 
 
 def command(
@@ -20,9 +24,17 @@ def command(
     ] = None,
     model: Annotated[str | None, typer.Option(help="Folder, hub id or .gguf file: needs no run file.")] = None,
     data: Annotated[str | None, typer.Option(help="A file of rows.")] = None,
+    export: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="Write the samples for other tools; docs/export.md lists them.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="A new folder for --export.")] = None,
+    order: Annotated[
+        str | None, typer.Option(help="store: each sample once (default); plan: the packs of the first pass.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Turn a run's rows into tokens, keep them, and show what became of every row and how they fill the steps."""
+    _check_export(export, to, order)
     from outlive.cli.open_run import open_run
     from outlive.cli.show.terminal import make_console, show_facts, show_ledger
     from outlive.data.prepare import prepare
@@ -37,22 +49,78 @@ def command(
     opened = open_run(loaded.run)
     prepared = prepare(loaded.run.data, opened.tokenizer, opened.template, opened.columns)
     plan = plan_facts(loaded.run, prepared)
+    exported = None
+    if export is not None and to is not None:
+        exported = _export(loaded.run, prepared, opened.tokenizer, export, to, order or ORDERS[0])
     if as_json:
-        typer.echo(json.dumps({**prepared.about(), "plan": plan}))
+        typer.echo(json.dumps({**prepared.about(), "plan": plan, **({"export": exported} if exported else {})}))
         return
     console = make_console()
     show_ledger(console, prepared.ledgers)
     console.print()
-    show_facts(console, facts_for_people(loaded.run, prepared, plan))
+    facts = facts_for_people(loaded.run, prepared, plan)
+    if exported:
+        facts["export"] = f"{exported['format']}, a row is a {exported['row']}: {to}"
+    show_facts(console, facts)
+
+
+def _check_export(export: str | None, to: Path | None, order: str | None) -> None:
+    if export is None and to is None and order is None:
+        return
+    from outlive.data.export import EXPORTS, refuse_existing
+    from outlive.run.errors import InputError, nearest
+
+    for option, value, choices in (("--export", export, list(EXPORTS)), ("--order", order, ORDERS)):
+        if value is not None and value not in choices:
+            what, fix = f"{value} is none of {', '.join(choices)}", f"name one of them: {option} {choices[0]}"
+            raise InputError(what, where=option, fix=fix, nearest=nearest(value, choices))
+    if export is None:
+        where = "--to" if to is not None else "--order"
+        raise InputError("there is no format to export in", where=where, fix="name one, such as --export hf")
+    if to is None:
+        raise InputError("there is no folder to export to", where="--export", fix="name a new one with --to FOLDER")
+    refuse_existing(to)
+
+
+def _export(run: Run, prepared: Prepared, tokenizer: Tokenizer, name: str, to: Path, order: str) -> dict[str, Any]:
+    """Write the prepared samples in format `name`; gives the folder and its manifest."""
+    from outlive.data.export import export
+    from outlive.data.export_rows import Outgoing
+    from outlive.data.plan import make_plan
+    from outlive.data.prepare import validation_plan
+
+    layout = layout_of(run)
+    about: dict[str, Any] = {"run": run.name}
+    plans: list[Plan | None] = [None, None]
+    if order == "plan":
+        validation = validation_plan(prepared.validation, layout) if prepared.validation else None
+        plans = [make_plan(prepared.train, layout, run.seed, 0), validation]
+        about |= {"packing": layout.packing, "sequence_length": layout.sequence_length, "seed": run.seed, "epoch": 0}
+    elif any(weight != 1 for weight in prepared.train.weights):
+        typer.echo("note: each sample is exported once; the sources' weights count with --order plan", err=True)
+    mixtures = {"train": prepared.train, "validation": prepared.validation}
+    sides = {
+        side: Outgoing(mixture, plan)
+        for (side, mixture), plan in zip(mixtures.items(), plans, strict=True)
+        if mixture is not None
+    }
+    return {"folder": str(to), **export(name, sides, to, tokenizer, about)}
+
+
+def layout_of(run: Run) -> Layout:
+    """How the run's packs are made and grouped."""
+    from outlive.data.plan import Layout
+
+    return Layout.of(
+        run.data.sequence_length, tokens=run.batch.tokens, sequences=run.batch.sequences, packing=run.data.packing
+    )
 
 
 def plan_facts(run: Run, prepared: Prepared) -> dict[str, Any]:
     """What the first epoch's plan holds: packs, steps, tokens, targets, and how full the packs are (0 to 1)."""
-    from outlive.data.plan import Layout, make_plan, refuse_empty
+    from outlive.data.plan import make_plan, refuse_empty
 
-    layout = Layout.of(
-        run.data.sequence_length, tokens=run.batch.tokens, sequences=run.batch.sequences, packing=run.data.packing
-    )
+    layout = layout_of(run)
     plan = refuse_empty(make_plan(prepared.train, layout, run.seed, 0))
     num_tokens = int((plan.end - plan.start).sum())
     return {

@@ -198,9 +198,14 @@ class Store:
         """Token ids, int32 [L]."""
         return np.asarray(self.value(index, "input_ids"))
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether there is a column of weights, which may be others than 0 and 1."""
+        return bool(self._batches) and "weight" in self._batches[0].schema.names
+
     def weights(self, index: int) -> npt.NDArray[np.float32]:
         """Target weights, float32 [L]: weights[t] belongs to tokens[t] as a target."""
-        if "weight" in self._batches[0].schema.names:
+        if self.has_weights:
             return np.asarray(self.value(index, "weight"))
         weights: npt.NDArray[np.float32] = (np.asarray(self.value(index, "labels")) != IGNORED).astype(np.float32)
         return weights
