@@ -23,7 +23,7 @@ from outlive.evals.intervals import Score, wilson  # noqa: E402
 from outlive.modeling.decode import generate  # noqa: E402
 from outlive.modeling.served import open_served  # noqa: E402
 from outlive.run.config import load_run  # noqa: E402
-from outlive.run.errors import OutliveError  # noqa: E402
+from outlive.run.errors import OutliveError, Resumable  # noqa: E402
 from outlive.run.folder import refuse_existing  # noqa: E402
 from outlive.run.home import outlive_home  # noqa: E402
 from outlive.scoring.exact import exact_json  # noqa: E402
@@ -54,13 +54,14 @@ def main(overrides: list[str], runs: Path) -> None:
     rows = [json.loads(line)["messages"] for line in (HERE / "heldout.jsonl").read_text("utf-8").splitlines()]
     base = str(base_model(outlive_home() / "models"))
     run = load_run(HERE / "run.yaml", overrides, model=base).run
-    refuse_existing(run.name, runs, "examples/quickstart/run.yaml", can_resume=False)
+    refuse_existing(run.name, runs)
     print(f"scoring {len(rows)} held-out rows before training …", flush=True)
     started = time.perf_counter()
     before = answers(base, rows)
     print(f"before: {score(before, rows)} ({time.perf_counter() - started:.0f} s)\n", flush=True)
 
-    train(run, runs)
+    if train(run, runs).status == "stopped":
+        raise Resumable("stopped before its end", fix=f"go on with: outlive train {runs / run.name} --resume")
 
     print(f"\nscoring {len(rows)} held-out rows after training …", flush=True)
     folder = runs / run.name
@@ -85,5 +86,5 @@ if __name__ == "__main__":
         given = parser.parse_intermixed_args()
         main(given.overrides, given.runs)
     except OutliveError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(error.render(), file=sys.stderr)
         sys.exit(error.exit_code)
