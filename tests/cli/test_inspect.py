@@ -381,18 +381,6 @@ def test_prepare_of_rows_that_are_wrong_is_exit_2(run_file: Path) -> None:
     assert "chats.jsonl:3:" in done.stderr
 
 
-def test_the_page_of_samples_is_whole_and_loads_nothing(folder: Path, rows: Path, tmp_path: Path) -> None:
-    write(rows, [*ROWS, {"messages": [{"role": "user", "content": "<script>"}, {"role": "assistant", "content": "&"}]}])
-    assert outlive("inspect", rows, "--tokenizer", folder, "--html", tmp_path / "s.html").exit_code == 0
-    page = (tmp_path / "s.html").read_text()
-    assert "http" not in page.replace("http-equiv", "")
-    assert page.count("<script>") == 1
-    assert "&lt;" in page
-    assert page.count("left out</p>") == len(REFUSED)
-    assert outlive("inspect", rows, "--html", tmp_path / "t.html").exit_code == 0
-    assert 'class="role">assistant' in (tmp_path / "t.html").read_text()
-
-
 def test_the_first_batch_page_holds_every_token(folder: Path) -> None:
     tokenizer = Tokenizer.load(folder)
     ids = tokenizer.encode("<|im_start|>user\nHello there")

@@ -181,23 +181,24 @@ def title_of(opened: Opened, source: SourceRows, item: Item) -> str:
 
 def _write_page(opened: Opened, target: Path, file: Path, rows: int | None, row: int | None) -> None:
     from outlive.cli.show.inspect_page import inspect_page
-    from outlive.cli.show.inspect_payload import Shown
+    from outlive.cli.show.inspect_payload import Shown, length_of
     from outlive.cli.show.inspect_statistics import statistics_html
-    from outlive.cli.show.statistics import Lengths
     from outlive.cli.show.terminal import make_console, show_ledger
     from outlive.run.files import write_atomic
 
-    lengths, shown, notes = Lengths(), list[Shown](), list(opened.notes)
+    lengths, num_targets, shown, notes = list[int](), 0, list[Shown](), list(opened.notes)
     for place, source in enumerate(opened.sources):
         room = _Room(rows, len(opened.sources))
         for item in source.items:
-            lengths.add(item)
+            lengths += [size] if (size := length_of(item)) is not None else []
+            num_targets += int((item.weights > 0).sum()) if item.weights is not None else 0
             if item.row == row if row is not None else room.takes(item):
                 shown.append(Shown(item, place, _beside(opened, source, item)))
         if row is None and room.is_full:
             notes.append(f"{source.name}: the page has the first {room.rows:,} rows; --rows N says how many")
     _refuse_nothing(len(shown), row)
-    statistics = statistics_html(lengths, _ledgers(opened)) if row is None else ""
+    targets = num_targets if opened.tokenizer is not None else None
+    statistics = statistics_html(lengths, targets, _ledgers(opened)) if row is None else ""
     sources = [source.name + (f" · {source.side}" if source.side != "train" else "") for source in opened.sources]
     title = target.name or target.resolve().name
     write_atomic(file, inspect_page(title, opened.tokenizer, shown, sources, opened.facts, notes, statistics))

@@ -32,7 +32,6 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .bar { height: 5px; border-radius: 3px; background: var(--faint); overflow: hidden; margin: 2px 0 12px; }
 .bar span { display: block; height: 100%; background: var(--target-line); }
 .legend { display: flex; gap: 18px; flex-wrap: wrap; align-items: baseline; margin: 14px 0; }
-.role { color: var(--one); font-weight: 600; font-size: 12.5px; margin: 8px 0 0; }
 """
 SCRIPT = """
 document.addEventListener('mousemove', event => {

@@ -10,9 +10,11 @@ from typing import NamedTuple, Protocol
 LONGEST_CHARACTER = 8  # tokens that are tried together to make one character: UTF-8 has 4 bytes, with room for a space
 _BROKEN = re.compile(r"\\x[0-9a-f]{2}")
 # Line breaks, tabs and controls; spaces two or more in a row, or next to a line break; characters without a shape of
-# their own. The joiners U+200C and U+200D are parts of letters and emojis and stay as they are.
+# their own, tags among them (the literal ones: JavaScript reads this pattern too, and has no \U). The joiners U+200C
+# and U+200D are parts of letters and emojis and stay as they are.
 _SIGN = re.compile(
-    r"[\x00-\x1f\x7f-\xa0\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+    r"[\x00-\x1f\x7f-\xa0\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
+    "\U000e0000-\U000e01ef]"
     r"| {2,}| (?=[\r\n])|(?<=\n) "
 )
 HIDDEN = _SIGN.pattern  # as text, for the scripts of pages: JavaScript reads it the same with the flag u
