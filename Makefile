@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: quickstart test lint prove clean
+.PHONY: quickstart test lint prove bench-data clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/python examples/quickstart/quickstart.py
@@ -24,6 +24,11 @@ lint: $(VENV)/.installed
 # What takes too long for every change: its tables are in docs/measured.md.
 prove: $(VENV)/.installed
 	$(BIN)/python benchmarks/prove.py
+
+# How fast chats are prepared, beside TRL in an environment of its own (made on first use): benchmarks/data.md.
+# OUTLIVE_CASES names the folder of cases.
+bench-data: $(VENV)/.installed
+	$(BIN)/python benchmarks/data.py
 
 clean:
 	rm -rf $(VENV)
