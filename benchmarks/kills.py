@@ -64,22 +64,7 @@ def _progress(text: str) -> None:
 def _rows(path: Path) -> Path:
     """80 chats of 2 to 30 words: packs of several, and a few passes in 40 steps."""
     drawn = random.Random(0)
-    words = [
-        "order",
-        "date",
-        "city",
-        "Paris",
-        "Hello",
-        "there",
-        "how",
-        "are",
-        "you",
-        "today",
-        "fine",
-        "thank",
-        "see",
-        "tomorrow",
-    ]
+    words = ["order", "date", "city", "Paris", "Hello", "there", "how", "are", "today", "thank", "tomorrow"]
 
     def text() -> str:
         return " ".join(drawn.choices(words, k=drawn.randint(2, 30)))

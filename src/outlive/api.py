@@ -93,12 +93,9 @@ def generate(
     The prompt is rendered as a server renders it; `system` is the run's own by default. temperature 0 takes the
     likeliest token each time. Raises InputError where there is no such model.
     """
-    from outlive.cli.generate import answer, run_settings
-    from outlive.modeling.served import open_served
-    from outlive.run.home import outlive_home
+    from outlive.cli.generate import answer, opened
 
-    settings = run_settings(Path(model))
-    served = open_served(str(model), outlive_home(), date=settings.get("date"))
-    said_before = settings.get("system") if system is None else system
+    served, own_system = opened(str(model))
+    said_before = own_system if system is None else system
     found = answer(served, prompt, said_before, max_new_tokens=max_tokens, temperature=temperature, seed=seed)
     return str(found["answer"])

@@ -266,3 +266,13 @@ def test_a_start_that_fails_before_its_first_step_leaves_nothing(verb: Verb, mon
         verb.train()
     assert "--resume" not in str(error.value)
     assert not verb.folder.root.exists()
+
+
+def test_events_that_can_not_be_read_are_no_reason_to_begin_anew(done: Verb) -> None:
+    """Whether checkpoints were saved is told by them: a damaged file must not turn into a new beginning."""
+    shutil.rmtree(done.folder.checkpoints)
+    done.folder.events.write_text("no event\n" + done.folder.events.read_text())
+    before = done.curve()
+    with pytest.raises(InputError, match="events"):
+        done.train(resume="latest")
+    assert done.curve() == before

@@ -28,6 +28,15 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object an answer, with token ids.")] = False,
 ) -> None:
     """Answer a prompt, or chat line by line."""
+    served, own_system = opened(model, checkpoint)
+    system = system if system is not None else own_system
+    for said in [prompt] if prompt is not None else _lines():
+        found = answer(served, said, system, max_new_tokens=max_tokens, temperature=temperature, seed=seed)
+        typer.echo(json.dumps(found, ensure_ascii=False) if as_json else found["answer"])
+
+
+def opened(model: str, checkpoint: Literal["latest", "best"] = "latest") -> tuple[Served, str | None]:
+    """The model as its run trained it, and the run's own system text. Which checkpoint answers is said on stderr."""
     from outlive.modeling.served import open_served
     from outlive.run.home import outlive_home
 
@@ -37,10 +46,7 @@ def command(
         model, outlive_home(), date=settings.get("date"), which=checkpoint, trust_remote_code=trusted,
         say=lambda note: typer.echo(f"note: {note}", err=True),
     )  # fmt: skip
-    system = system if system is not None else settings.get("system")
-    for said in [prompt] if prompt is not None else _lines():
-        found = answer(served, said, system, max_new_tokens=max_tokens, temperature=temperature, seed=seed)
-        typer.echo(json.dumps(found, ensure_ascii=False) if as_json else found["answer"])
+    return served, settings.get("system")
 
 
 def answer(served: Served, said: str, system: str | None, **sampling: Any) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def root(
 
 
 def _open_outputs() -> None:
-    """Make both outputs take every character: where their encoding lacks one, it is written as \\uXXXX."""
+    """Make both outputs take every character: where their encoding lacks one, its escape is written."""
     if sys.stdout is None:  # closed by whoever started this process
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (open until the process ends)
     for stream in (sys.stdout, sys.stderr):

@@ -106,12 +106,12 @@ def find_place(folder: RunFolder, which: str, say: Callable[[str], None]) -> Pla
 
 
 def saved_steps(folder: RunFolder) -> list[int]:
-    """The steps whose checkpoints were saved, as events.jsonl tells."""
+    """The steps whose checkpoints were saved, as events.jsonl tells. InputError where it can't be read: whether there
+    is something to lose is not to be guessed."""
     from outlive.run.events import read_events
 
-    with contextlib.suppress(OutliveError):
-        return sorted({int(event["step"]) for event in read_events(folder.events) if event.get("kind") == "saved"})
-    return []
+    saved = [event.get("step") for event in read_events(folder.events) if event.get("kind") == "saved"]
+    return sorted({step for step in saved if isinstance(step, int)})
 
 
 def _verify(saved: Saved) -> None:

@@ -58,8 +58,8 @@ def free_space(path: Path) -> int:
 
 
 def writable(text: str) -> str:
-    """The text with each half of a surrogate pair, which UTF-8 can't hold, written as \\udXXX: so are file names that
-    are no UTF-8, and keys of rows. In JSON it is the same text."""
+    """The text with each half of a surrogate pair, which UTF-8 can't hold, as its escape: so are file names that are no
+    UTF-8, and keys of rows. In JSON it is the same text."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

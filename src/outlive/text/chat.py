@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +36,15 @@ class Chat:
         except TemplateError as error:
             raise Refusal("template_error", error.detail) from error
         self._rendered: dict[tuple[int, bool], str] = {}
+
+    @cached_property
+    def assistant(self) -> list[int]:
+        """The places of the assistant's turns in messages."""
+        return [place for place, message in enumerate(self.messages) if message.get("role") == "assistant"]
+
+    def wanted(self, turns: Collection[int] | None) -> list[int]:
+        """Those of them that are asked for; None: all."""
+        return [place for place in self.assistant if turns is None or place in turns]
 
     @cached_property
     def full(self) -> str:

@@ -79,9 +79,7 @@ def spans(
     REASONS.
     """
     chat = Chat(template, messages, tools)
-    assistant = [place for place, message in enumerate(chat.messages) if message.get("role") == "assistant"]
-    wanted = [place for place in assistant if turns is None or place in turns]
-    return spans_of(chat, turn_end, wanted, generation_prompt)
+    return spans_of(chat, turn_end, chat.wanted(turns), generation_prompt)
 
 
 def spans_of(chat: Chat, turn_end: TurnEnd, turns: Sequence[int], generation_prompt: bool = False) -> list[Span]:
@@ -189,9 +187,8 @@ def _data(chat: Chat, turn: _Turn) -> Data:
 def _start(chat: Chat, turn: _Turn, data: Data) -> tuple[int, str]:
     """Where the span begins, and how that is known. A mark counts only if it lies in the turn and holds its data."""
     served, marks = len(turn.prompt), chat.trace.marks
-    assistant = [place for place, message in enumerate(chat.messages) if message.get("role") == "assistant"]
-    if len(marks) == len(assistant):
-        first, last = marks[assistant.index(turn.place)]
+    if len(marks) == len(chat.assistant):
+        first, last = marks[chat.assistant.index(turn.place)]
         if first < turn.upper and last >= served:
             start = max(first, served)
             if start == served or not chat.trace.of(turn.place, served, start):

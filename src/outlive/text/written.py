@@ -59,8 +59,7 @@ def written(
     """One text with all trained turns, or one for each of them, in order. Arguments and Refusal as for `spans`."""
     chat = Chat(template, messages, tools)
     options = _Options(turn_end, generation_prompt)
-    assistant = [place for place, message in enumerate(chat.messages) if message.get("role") == "assistant"]
-    wanted = [place for place in assistant if turns is None or place in turns]
+    wanted = chat.wanted(turns)
     try:
         return [_whole(chat, wanted, options)]
     except Refusal as refusal:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from outlive.cli.open_target import Item
     from outlive.text.tokenizer import Tokenizer
 
-# What could end the script element, or turn the text of the page around, or can't be seen: written as \uXXXX.
+# What could end the script element, or turn the text of the page around, or can't be seen: written as JSON's escapes.
 _UNSAFE = re.compile(
     r"[<>&\x7f-\xa0\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e01ef]"
 )
