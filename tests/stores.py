@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from outlive.data.plan import Layout, Mixture, make_plan
+from outlive.data.record_batch import Column
 from outlive.data.samples import Sample
-from outlive.data.store import Column, Store, StoreWriter
+from outlive.data.store import Store
+from outlive.data.store_writer import StoreWriter
 
 VOCAB = 128
 

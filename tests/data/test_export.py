@@ -18,8 +18,10 @@ from outlive.data.batch import make_batch, shifted
 from outlive.data.export import EXPORTS, export
 from outlive.data.export_rows import Outgoing
 from outlive.data.plan import Layout, Mixture, make_plan
+from outlive.data.record_batch import IGNORED, Column
 from outlive.data.samples import Sample
-from outlive.data.store import IGNORED, Column, Store, StoreWriter
+from outlive.data.store import Store
+from outlive.data.store_writer import StoreWriter
 from outlive.run.errors import InputError
 from outlive.run.files import hash_file
 from outlive.text.tokenizer import Tokenizer

@@ -12,7 +12,8 @@ import pytest
 from outlive.data.formats import read_conversation
 from outlive.data.sample import Sample
 from outlive.data.samples import Policy, SampleMaker
-from outlive.data.store import Store, StoreWriter
+from outlive.data.store import Store
+from outlive.data.store_writer import StoreWriter
 from outlive.text.refusal import Refusal
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer

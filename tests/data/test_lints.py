@@ -15,9 +15,10 @@ from outlive.data import seen as seen_module
 from outlive.data.conversation import Tokens
 from outlive.data.formats import read_conversation
 from outlive.data.ledger import Ledger
-from outlive.data.lints import LINTS, LintCounts, is_truncated
-from outlive.data.near import Near
-from outlive.data.pipeline import read_samples
+from outlive.data.lint_counts import LintCounts
+from outlive.data.lints import LINTS, is_truncated, lints_of
+from outlive.data.near import Near, sketch_of
+from outlive.data.pipeline import RowReader, read_samples
 from outlive.data.samples import Policy, SampleMaker
 from outlive.data.seen import Seen
 from outlive.text.template import ChatTemplate
@@ -38,7 +39,7 @@ def _lints(tokenizer: Tokenizer, path: Path, rows: list[Any], template: str | No
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     ledger = Ledger(str(path))
     maker = SampleMaker(tokenizer, ChatTemplate.of(tokenizer, template), Policy(**policy), groups=True)
-    list(read_samples(path, maker, ledger))
+    list(read_samples([path], RowReader(str(path), maker), ledger))
     assert ledger.kept == len(rows), ledger.refused
     return ledger
 
@@ -160,20 +161,26 @@ def test_a_truncated_answer_is_guessed_with_care(answer: str, cut: bool) -> None
 def test_near_duplicates_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(near_module, "MAX_TEXTS", 2000)
     source, near = random.Random(0), Near()
+
+    def add(text: str, row: int) -> int | None:
+        sketch = sketch_of(text)
+        assert sketch is not None
+        return near.add(sketch, row)
+
     words = [f"word{number}" for number in range(2000)]
     found = {0: 0, 2: 0, 40: 0}
     for row in range(300):
         text = source.choices(words, k=100)
-        assert near.add(" ".join(text), row) is None  # random texts share words, but not runs of them
+        assert add(" ".join(text), row) is None  # random texts share words, but not runs of them
         for changed, _ in list(found.items()):
             other = list(text)
             for place in source.sample(range(100), changed):
                 other[place] = "another"
-            found[changed] += near.add(" ".join(other), 1000 + row) == row
+            found[changed] += add(" ".join(other), 1000 + row) == row
     assert found[0] == 300
     assert found[2] > 270
     assert found[40] == 0
-    assert near.add("short", 0) is None
+    assert sketch_of("short") is None
 
 
 def test_memory_is_bounded_and_nothing_is_said_that_is_not_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +199,7 @@ def test_a_million_rows_are_not_kept(tokenizer: Tokenizer) -> None:
     lints = LintCounts()
     conversation = read_conversation(chat("hi", "yes "), "messages")
     for row in range(2000):
-        lints.add(conversation, row, known_hash=row + 1)
+        lints.add(row, lints_of(conversation), row + 1, None)
     assert lints.to_json()[0] == {
         "id": "blank_edges", "count": 2000, "rows": [0, 1, 2, 3, 4], "about": LINTS["blank_edges"],
     }  # fmt: skip

@@ -15,8 +15,10 @@ import pytest
 from outlive.data.conversation import content_hash
 from outlive.data.formats import FORMATS, detect, read_conversation
 from outlive.data.ledger import Ledger
-from outlive.data.lints import LintCounts
-from outlive.data.pipeline import read_samples
+from outlive.data.lint_counts import LintCounts
+from outlive.data.lints import all_text, lints_of
+from outlive.data.near import sketch_of
+from outlive.data.pipeline import RowReader, read_samples
 from outlive.data.samples import Policy, SampleMaker
 from outlive.data.texts import read_texts, trained_places, turns
 from outlive.text.refusal import Refusal
@@ -161,7 +163,7 @@ def test_a_thousand_malformed_rows_are_each_refused_under_their_reason(here: Pat
     tokenizer = Tokenizer.load(here / "model")
     maker = SampleMaker(tokenizer, ChatTemplate.of(tokenizer), Policy())
     ledger = Ledger("rows.jsonl")
-    results = list(read_samples(here / "rows.jsonl", maker, ledger))
+    results = list(read_samples([here / "rows.jsonl"], RowReader("rows.jsonl", maker), ledger))
     assert all(result.refusal is None for result in results[::2])
     for (kind, _), result in zip(bad_rows(), results[1::2], strict=True):
         assert result.refusal is not None, kind
@@ -172,7 +174,7 @@ def test_a_thousand_malformed_rows_are_each_refused_under_their_reason(here: Pat
 
 
 def test_without_a_tokenizer_the_same_rows_are_refused_but_for_what_only_it_finds(here: Path) -> None:
-    results = list(read_texts(here / "rows.jsonl", Ledger("rows.jsonl")))
+    results = list(read_texts([here / "rows.jsonl"], Ledger("rows.jsonl")))
     for (kind, _), result in zip(bad_rows(), results[1::2], strict=True):
         expected = None if KINDS[kind][0] == "bad_text" else KINDS[kind][0]
         assert (result.refusal.reason if result.refusal else None) == expected, kind
@@ -217,8 +219,8 @@ def test_no_mutation_of_any_shape_crashes() -> None:
             try:
                 conversation = read_conversation(row, name)
                 assert turns(conversation) is not None
-                content_hash(conversation)
-                lints.add(conversation, number)
+                sketch = sketch_of(all_text(conversation))
+                lints.add(number, lints_of(conversation), content_hash(conversation), sketch)
                 trained_places(conversation, "assistant")
                 read["read"] += 1
             except Refusal as refusal:

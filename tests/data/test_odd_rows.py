@@ -12,8 +12,9 @@ import pytest
 from outlive.data.json_text import MAX_DEPTH, parse_json
 from outlive.data.ledger import Ledger
 from outlive.data.prepare import Prepared, chat_template, prepare
+from outlive.data.record_batch import Column
 from outlive.data.rows import check_rows_file, read_rows
-from outlive.data.store import Column, Store
+from outlive.data.store import Store
 from outlive.run.config import Data, Source
 from outlive.run.errors import InputError
 from outlive.text.refusal import MAX_DETAIL, Refusal

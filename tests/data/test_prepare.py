@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
-from outlive.data.prepare import Prepared, Preparer, chat_template, prepare
+from outlive.data.prepare import Prepared, chat_template, prepare
+from outlive.data.preparer import Preparer
+from outlive.data.record_batch import Column
 from outlive.data.samples import Policy
-from outlive.data.store import Column, Store
+from outlive.data.store import Store
 from outlive.run.config import Data, Source
 from outlive.run.errors import InputError
+from outlive.run.files import hash_file
 from outlive.text.tokenizer import Tokenizer
 from tests.fixtures import tiny_tokenizer
 
@@ -170,23 +173,25 @@ def test_every_setting_that_changes_tokens_changes_the_key(tokenizer: Tokenizer,
     template = chat_template(Data(train=[Source(path="x")]), tokenizer)
     base = Preparer(tokenizer, template, Policy(), {}, tmp_path)
     source = Source(path=str(path))
-    keys = [base.key(source, path, 0.0, "train"), base.key(source, path, 0.1, "train")]
-    keys.append(base.key(source, path, 0.1, "validation"))
-    keys.append(base.key(Source(path=str(path), limit=1), path, 0.0, "train"))
-    keys.append(base.key(Source(path=str(path), format="messages"), path, 0.0, "train"))
+    keys = [base.key(source, hash_file(path), 0.0, "train"), base.key(source, hash_file(path), 0.1, "train")]
+    keys.append(base.key(source, hash_file(path), 0.1, "validation"))
+    keys.append(base.key(Source(path=str(path), limit=1), hash_file(path), 0.0, "train"))
+    keys.append(base.key(Source(path=str(path), format="messages"), hash_file(path), 0.0, "train"))
     for policy in (Policy("all"), Policy(turn_end="suffix"), Policy(system="x"), Policy(sequence_length=9)):
-        keys.append(Preparer(tokenizer, template, policy, {}, tmp_path).key(source, path, 0.0, "train"))
+        keys.append(Preparer(tokenizer, template, policy, {}, tmp_path).key(source, hash_file(path), 0.0, "train"))
     keys.append(
-        Preparer(tokenizer, template, Policy(), {"m": Column("group")}, tmp_path).key(source, path, 0.0, "train")
+        Preparer(tokenizer, template, Policy(), {"m": Column("group")}, tmp_path).key(
+            source, hash_file(path), 0.0, "train"
+        )
     )
     other_template = tmp_path / "other.jinja"
     other_template.write_text(tokenizer.chat_template + "{# another #}")
     other = chat_template(Data(train=[Source(path="x")], chat_template=str(other_template)), tokenizer)
-    keys.append(Preparer(tokenizer, other, Policy(), {}, tmp_path).key(source, path, 0.0, "train"))
+    keys.append(Preparer(tokenizer, other, Policy(), {}, tmp_path).key(source, hash_file(path), 0.0, "train"))
     other_tokenizer = Tokenizer.load(tiny_tokenizer(tmp_path / "t2", eos_token="<|endoftext|>"))
-    keys.append(Preparer(other_tokenizer, template, Policy(), {}, tmp_path).key(source, path, 0.0, "train"))
+    keys.append(Preparer(other_tokenizer, template, Policy(), {}, tmp_path).key(source, hash_file(path), 0.0, "train"))
     _write(path, [_chat("b")])
-    keys.append(base.key(source, path, 0.0, "train"))
+    keys.append(base.key(source, hash_file(path), 0.0, "train"))
     assert len(set(keys)) == len(keys)
 
 
@@ -201,7 +206,7 @@ def test_the_date_is_in_the_key_only_where_the_template_tells_it(tokenizer: Toke
         ]
         keys = {
             Preparer(tokenizer, chat_template(section, tokenizer), Policy(), {}, tmp_path).key(
-                Source(path=str(path)), path, 0.0, "train"
+                Source(path=str(path)), hash_file(path), 0.0, "train"
             )
             for section in sections
         }

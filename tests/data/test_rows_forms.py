@@ -78,7 +78,7 @@ def test_rows_are_the_same_in_every_form(form: str, tmp_path: Path, monkeypatch:
     assert [row.value for row in rows] == ROWS
     assert counts.hash == hash_file(path)
     ledger = Ledger(str(path))
-    found = list(read_texts(path, ledger))
+    found = list(read_texts([path], ledger))
     assert (ledger.rows, ledger.kept, ledger.format) == (5, 5, "messages")
     assert [result.conversation.weights[3] for result in found] == [1.0, 0.5, 0.5, 1.0, 0.5]  # type: ignore[union-attr]
 
@@ -133,7 +133,7 @@ def test_csv_keeps_every_character(name: str, delimiter: str, tmp_path: Path) ->
 def test_a_csv_row_of_another_length_costs_only_itself(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(b"prompt,completion\na,b\nc\nd,e,f\ng,\xff\nh,i\n")
     ledger = Ledger("rows.csv")
-    list(read_texts(tmp_path / "rows.csv", ledger))
+    list(read_texts([tmp_path / "rows.csv"], ledger))
     assert (ledger.kept, dict(ledger.refused)) == (2, {"bad_table_row": 2, "bad_utf8": 1})
     assert [example["line"] for example in ledger.examples] == [3, 4, 5]
 
@@ -142,7 +142,7 @@ def test_bad_rows_of_a_table_are_shown_with_what_is_wrong(tmp_path: Path) -> Non
     rows = [{"messages": said("hi", "yes")}, {"messages": [{"role": "robot", "content": "x"}]}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
     ledger = Ledger("rows.parquet")
-    list(read_texts(tmp_path / "rows.parquet", ledger))
+    list(read_texts([tmp_path / "rows.parquet"], ledger))
     (example,) = ledger.examples
     assert (example["line"], example["reason"]) == (2, "unknown_role")
     shown = example["excerpt"]

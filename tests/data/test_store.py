@@ -9,17 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from outlive.data import store as store_module
+from outlive.data import store_writer
+from outlive.data.record_batch import IGNORED, Column, SampleRows
 from outlive.data.samples import Sample
-from outlive.data.store import IGNORED, Column, Store, StoreWriter
+from outlive.data.store import Store
+from outlive.data.store_writer import StoreWriter
 from outlive.run.errors import InputError
 from tests.stores import random_samples, write_store
 
 
 def test_what_goes_in_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over several record batches and files, too."""
-    monkeypatch.setattr(store_module, "BATCH_TOKENS", 40)
-    monkeypatch.setattr(store_module, "FILE_TOKENS", 100)
+    monkeypatch.setattr(store_writer, "BATCH_TOKENS", 40)
+    monkeypatch.setattr(store_writer, "FILE_TOKENS", 100)
     samples = random_samples(range(2, 40))
     columns = {"advantage": Column("token"), "score": Column("segment", "int64")}
     values = [[{"advantage": np.arange(len(s.tokens), dtype=np.float32), "score": n}] for n, s in enumerate(samples)]
@@ -51,10 +53,25 @@ def test_other_tools_read_the_right_labels(tmp_path: Path) -> None:
     assert Store(folder).weights(0).tolist() == [0, 0, 1, 1]
 
 
-def test_real_weights_need_their_column(tmp_path: Path) -> None:
+def test_a_column_of_weights_comes_with_the_first_real_weight(tmp_path: Path) -> None:
+    """Earlier samples, of earlier record batches and files too, get the weights that their labels say."""
+    samples = random_samples([7] * 40)
+    plain = [sample._replace(weights=(sample.weights > 0.5).astype(np.float32)) for sample in samples[:30]]
+    given = [*plain, *samples[30:]]
     writer = StoreWriter(tmp_path)
-    with pytest.raises(ValueError, match="weight column"):
-        writer.add_row([Sample(np.array([5, 6], np.int32), np.array([0, 0.5], np.float32))], "f:0")
+    for number, sample in enumerate(given):
+        rows = SampleRows()
+        rows.add([sample], f"f:{number}", number, [{}])
+        writer.add(rows.batch({}))
+    writer.close({})
+    store = Store(tmp_path)
+    store.verify()
+    assert store.has_weights
+    assert [store.weights(index).tolist() for index in range(40)] == [
+        s.weights.tolist() for s in [*plain, *samples[30:]]
+    ]
+    assert store.whole_column("group").tolist() == list(range(40))
+    assert store.manifest["num_targets"] == sum(int((s.weights > 0).sum()) for s in [*plain, *samples[30:]])
 
 
 def test_a_damaged_file_is_seen(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from typing import IO
 import pytest
 
 from outlive.data import building as building_module
-from outlive.data import prepare as prepare_module
+from outlive.data.chunks import Made
+from outlive.data.fold import Fold
 from outlive.data.prepare import Prepared, chat_template, prepare
 from outlive.data.store import Store
 from outlive.run.config import Data, Source
@@ -26,21 +27,19 @@ BUILDER = """
 import sys
 from pathlib import Path
 from outlive.data import prepare as module
+from outlive.data import preparer
 from outlive.run.config import Data, Source
 from outlive.text.tokenizer import Tokenizer
 
 def say(what): print(what, flush=True)
 
-class Writer(module.StoreWriter):
+class Waiting(preparer.Fold):
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        if "train" in made: return
-        made.append("train")
         say("building")
         sys.stdin.readline()
 
-made = []
-module.StoreWriter = Writer
+preparer.Fold = Waiting
 tokenizer = Tokenizer.load(Path(sys.argv[1]))
 data = Data(train=[Source(path=sys.argv[2])], validation=0.2, sequence_length=64)
 prepared = module.prepare(data, tokenizer, module.chat_template(data, tokenizer), say=say)
@@ -114,7 +113,7 @@ def test_a_killed_builder_frees_the_waiting_one_which_clears_up(folder: Path, ro
     assert first.line() == "building"
     others = tmp_path / "home" / "stores" / f".{'0' * 32}.{'1' * 16}.tmp"
     others.mkdir()
-    assert len([name for name in stores(tmp_path) if name.endswith(".tmp")]) == 3
+    assert len([name for name in stores(tmp_path) if name.endswith(".unfinished")]) == 1
     second = Builder(folder, rows)
     assert second.line().startswith("another process")
     first.process.kill()
@@ -210,11 +209,11 @@ def test_a_store_of_an_older_version_is_named_with_what_happens(folder: Path, ro
 def test_a_file_that_changes_while_it_is_read_is_refused(
     folder: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int | None, how: str
 ) -> None:
-    write = prepare_module._write
+    add = Fold.add
     whole = rows.read_text()
 
-    def change(*arguments: object) -> None:
-        write(*arguments)  # type: ignore[arg-type]
+    def change(fold: Fold, made: Made) -> None:
+        add(fold, made)
         texts = {
             "another last row": whole + whole.splitlines()[0],
             "another row": whole.replace("Hello", "Hallo"),
@@ -223,7 +222,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
         rows.write_text(texts[how])
         os.utime(rows, ns=(1, 1))
 
-    monkeypatch.setattr(prepare_module, "_write", change)
+    monkeypatch.setattr(Fold, "add", change)
     with pytest.raises(InputError, match="changed while it was read"):
         prepared(folder, rows, limit=limit)
     assert stores(tmp_path) == []

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from outlive.data.batch import Batch, make_batch
 from outlive.data.plan import Layout, Mixture, make_plan, rank_packs
+from outlive.data.record_batch import Column
 from outlive.data.samples import Sample
-from outlive.data.store import Column
 from outlive.learn.loss_rule import Term, count
 from outlive.learn.methods import Method
 from outlive.learn.objective import micro_batch_objective

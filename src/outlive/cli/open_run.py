@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from outlive.run.errors import InputError
 
 if TYPE_CHECKING:
-    from outlive.data.store import Column
+    from outlive.data.record_batch import Column
     from outlive.run.config import Run
     from outlive.text.template import ChatTemplate
     from outlive.text.tokenizer import Tokenizer
@@ -38,7 +38,7 @@ class OpenRun(NamedTuple):
 def open_run(run: Run, tokenizer: Path | None = None) -> OpenRun:
     """The tokenizer of the run's model (or the one named by `tokenizer`), its template, and its method's columns."""
     from outlive.data.prepare import chat_template
-    from outlive.data.store import Column
+    from outlive.data.record_batch import Column
     from outlive.text.tokenizer import Tokenizer
 
     loaded = Tokenizer.load(tokenizer if tokenizer is not None else tokenizer_folder(run))

@@ -17,7 +17,8 @@ from outlive.cli.open_target import (
     load_tokenizer,
 )
 from outlive.data.ledger import Ledger
-from outlive.data.prepare import local_path, naming_of
+from outlive.data.preparer import naming_of
+from outlive.data.sources import resolve
 from outlive.data.store import Store
 from outlive.run.errors import InputError
 
@@ -44,11 +45,11 @@ def open_run_file(path: Path, options: Options) -> Opened:
     sides = [("train", source) for source in data.train] + [("validation", source) for source in validation]
     notes, sources = list(loaded.notes), []
     for side, source in sides:
-        local = local_path(source)
-        ledger = Ledger(str(local), format=source.format or "", format_reason="named by the run file")
+        found = resolve(source, notes.append)
+        ledger = Ledger(found.name, format=source.format or "", format_reason="named by the run file")
         limit = min((n for n in (options.limit, source.limit) if n is not None), default=None)
         columns, naming = dict(opened.columns), naming_of(source)
-        rows = as_samples(local, opened.tokenizer, opened.template, policy, ledger, limit, columns, naming)
+        rows = as_samples(found.files, opened.tokenizer, opened.template, policy, ledger, limit, columns, naming)
         rows.side = side
         sources.append(rows)
     facts = {

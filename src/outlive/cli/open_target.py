@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,12 +127,12 @@ def open_rows(path: Path, options: Options) -> Opened:
     policy = options.said(*POLICY)
     facts |= {"loss on": policy.get("loss_on", "assistant"), "turn end": policy.get("turn_end", "end_of_turn")}
     facts |= {name.replace("_", " "): str(policy[name]) for name in POLICY[2:] if name in policy}
-    source = as_samples(path, tokenizer, template, policy, ledger, options.limit, groups=True)
+    source = as_samples([path], tokenizer, template, policy, ledger, options.limit, groups=True)
     return Opened([source], tokenizer, facts, notes)
 
 
 def as_samples(
-    path: Path,
+    files: Sequence[Path],
     tokenizer: Tokenizer,
     template: ChatTemplate | None,
     policy: dict[str, Any],
@@ -142,14 +142,15 @@ def as_samples(
     naming: Naming | None = None,
     groups: bool = False,
 ) -> SourceRows:
-    """The rows of a file as the samples that training would see."""
-    from outlive.data.pipeline import read_samples
+    """The rows of files as the samples that training would see."""
+    from outlive.data.pipeline import RowReader, read_samples
     from outlive.data.samples import Policy, SampleMaker
 
     maker = SampleMaker(tokenizer, template, Policy(**policy), groups=groups)
+    reader = RowReader(ledger.source, maker, columns, naming)
 
     def items() -> Iterator[Item]:
-        for result in read_samples(path, maker, ledger, columns, limit, naming=naming):
+        for result in read_samples(files, reader, ledger, limit):
             row = result.row.index
             if result.refusal is not None:
                 if result.refusal.reason == "no_template":
@@ -161,7 +162,7 @@ def as_samples(
                 names = list(result.lints)
                 yield Item(row, sample.part, sample.tokens, sample.weights, lints=names, about=about)
 
-    return SourceRows(str(path), items(), ledger)
+    return SourceRows(ledger.source, items(), ledger)
 
 
 def _as_texts(path: Path, options: Options, ledger: Ledger, notes: list[str]) -> Opened:
@@ -172,7 +173,7 @@ def _as_texts(path: Path, options: Options, ledger: Ledger, notes: list[str]) ->
         raise InputError(f"{names} says nothing without a tokenizer", fix="name one: --tokenizer DIR")
 
     def items() -> Iterator[Item]:
-        for result in read_texts(path, ledger, options.loss_on or "assistant", options.limit):
+        for result in read_texts([path], ledger, options.loss_on or "assistant", options.limit):
             row = result.row.index
             if result.refusal is not None or result.conversation is None:
                 yield Item(row, refusal=result.refusal)

@@ -35,7 +35,10 @@ def command(
 ) -> None:
     """Turn a run's rows into tokens, keep them, and show what became of every row and how they fill the steps."""
     _check_export(export, to, order)
+    from rich.console import Console
+
     from outlive.cli.open_run import open_run
+    from outlive.cli.show.preparing import Preparing
     from outlive.cli.show.terminal import make_console, show_facts, show_ledger
     from outlive.data.prepare import prepare
     from outlive.run.config import load_run
@@ -47,7 +50,9 @@ def command(
     for note in loaded.notes:
         typer.echo(f"note: {note}", err=True)
     opened = open_run(loaded.run)
-    prepared = prepare(loaded.run.data, opened.tokenizer, opened.template, opened.columns)
+    with Preparing(Console(stderr=True, highlight=False)) as shown:
+        section, columns = loaded.run.data, opened.columns
+        prepared = prepare(section, opened.tokenizer, opened.template, columns, shown.say, shown.on_progress)
     plan = plan_facts(loaded.run, prepared)
     exported = None
     if export is not None and to is not None:

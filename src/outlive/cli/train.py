@@ -136,6 +136,7 @@ def train(
 
 def start(run: Run, folder: RunFolder, console: Console, make: bool = False) -> Result:
     """A new run, in a folder that is there and claimed, or (`make`) in one that is made for it."""
+    from outlive.cli.show.preparing import Preparing
     from outlive.engines.native.build import get_ready
     from outlive.engines.native.engine import Native
     from outlive.run.claim import claim
@@ -143,7 +144,8 @@ def start(run: Run, folder: RunFolder, console: Console, make: bool = False) -> 
 
     for problem in Native().check(run):
         raise problem.error()
-    ready = get_ready(run)
+    with Preparing(console) as shown:
+        ready = get_ready(run, None, shown.say, shown.on_progress)
     show_ledgers(ready, console)
     show_samples(ready, console)
     if not make:
@@ -168,13 +170,15 @@ def go_on(run: Run, folder: RunFolder, console: Console, which: str, accept: Seq
     """A run from a checkpoint on, or from its beginning where none was saved; the folder is claimed."""
     from outlive.checkpoint.folder import sweep
     from outlive.cli.resume import complete, continued, find_place, same_contents, saved_facts, set_aside
+    from outlive.cli.show.preparing import Preparing
     from outlive.engines.native.build import get_ready
     from outlive.run.changes import facts
 
     run, found = continued(run, folder, accept)
     place = find_place(folder, which, lambda note: say(note, console))
     before = saved_facts(folder, lambda note: say(note, console))
-    ready = get_ready(run, place.checkpoint)
+    with Preparing(console) as shown:
+        ready = get_ready(run, place.checkpoint, shown.say, shown.on_progress)
     lock, data = lock_of(ready), data_of(ready)
     if before is not None:
         for change in same_contents(before, facts(lock, data), found, accept):

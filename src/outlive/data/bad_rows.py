@@ -53,10 +53,10 @@ def nothing_left_error(ledgers: Sequence[Ledger]) -> InputError:
 
 
 def _mistake(ledger: Ledger, example: dict[str, Any]) -> InputError:
-    about = example.get("excerpt")
-    excerpts = [Excerpt(ledger.source, example["line"], **about)] if about else []
+    about, file = example.get("excerpt"), example.get("file") or ledger.source
+    excerpts = [Excerpt(file, example["line"], **about)] if about else []
     what = f"{example['reason']}: {example['detail']}" if example["detail"] else example["reason"]
-    return InputError(what, where=f"{ledger.source}:{example['line']}", excerpts=excerpts)
+    return InputError(what, where=f"{file}:{example['line']}", excerpts=excerpts)
 
 
 def _span(text: str, refusal: Refusal) -> Span | None:

@@ -17,9 +17,9 @@ from outlive.run.flock import lock, unlock
 
 
 @contextmanager
-def only_builder(folders: Sequence[Path], say: Callable[[str], None]) -> Iterator[None]:
+def only_builder(folders: Sequence[Path], say: Callable[[str], None]) -> Iterator[bool]:
     """Hold the right to build these stores, all of one pass over one source. Waits for a builder that has it; `say`
-    tells so. It is free as soon as its holder ends, however that ends.
+    tells so. It is free as soon as its holder ends, however that ends. Gives whether no other can build them now.
 
     What killed builders of these stores left is removed. Where the file system has no locks, several may build: the
     first to finish wins, and nothing is removed.
@@ -38,10 +38,31 @@ def only_builder(folders: Sequence[Path], say: Callable[[str], None]) -> Iterato
         if descriptor is not None:
             for leftover in (entry for folder in folders for entry in folder.parent.glob(f".{folder.name}.*.tmp")):
                 shutil.rmtree(leftover, ignore_errors=True)
-        yield
+        yield descriptor is not None
     finally:
         if descriptor is not None:
             unlock(path, descriptor)
+
+
+@contextmanager
+def unfinished(final: Path, alone: bool) -> Iterator[Path]:
+    """A folder beside `final` to build in, which stays when the process is stopped or killed: the next builder goes on
+    in it. It is removed when the block ends well, or by an error, which would come again.
+
+    `alone`: whether no other process builds the same; else the folder has a name of its own, and never stays.
+    """
+    folder = final.with_name(f".{final.name}.unfinished") if alone else sibling(final)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(error, folder, "make a folder") from error
+    try:
+        yield folder
+    except BaseException as error:
+        if not alone or isinstance(error, Exception):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def damage(folder: Path) -> InputError | None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from outlive.data.export_manifest import write_json
 from outlive.data.export_rows import Counts, Outgoing, Piece, arrow_batches, arrow_schema, refuse_taken
-from outlive.data.store import FILE_TOKENS
+from outlive.data.store_writer import FILE_TOKENS
 from outlive.run.errors import InputError
 from outlive.run.files import hash_file, hash_json, writable
 from outlive.text.tokenizer import Tokenizer

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from outlive.data.plan import Mixture, Plan
-from outlive.data.store import IGNORED, Column
+from outlive.data.record_batch import IGNORED, Column
 from outlive.run.errors import InputError
 
 BATCH_TOKENS = 2**20  # tokens of a record batch or row group: what an export holds in memory

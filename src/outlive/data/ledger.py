@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outlive.data.bad_rows import excerpt_of
-from outlive.data.lints import LintCounts, lint_lines
+from outlive.data.lint_counts import LintCounts
+from outlive.data.lints import lint_lines
 from outlive.data.refusals import LENGTH_REASONS
 from outlive.data.rows import ReadCounts, Row
 from outlive.text.refusal import Refusal
@@ -61,12 +62,30 @@ class Ledger:
         """Rows left out since they, or their targets, do not fit the sequence length."""
         return sum(number for reason, number in self.refused.items() if reason in LENGTH_REASONS)
 
-    def refuse(self, row: Row, refusal: Refusal) -> None:
-        """Count a row that is left out; the first five bad ones are kept with their place and the text in question."""
+    def take(self, row: Row, refusal: Refusal | None) -> None:
+        """Count a row: kept, or left out; the first bad ones are kept with their place and the text in question."""
+        self.rows += 1
+        if refusal is None:
+            self.kept += 1
+            return
         self.refused[refusal.reason] += 1
         if refusal.reason not in LENGTH_REASONS and len(self.examples) < MAX_EXAMPLES:
             about = {"line": row.line, "row": row.index, "reason": refusal.reason, "detail": refusal.detail}
+            about |= {"file": row.file} if row.file else {}
             self.examples.append({**about, "excerpt": excerpt_of(row, refusal)})
+
+    def add(self, later: Ledger) -> None:
+        """Take over the counts of rows of the same source that follow those counted here."""
+        if not self.format:
+            self.format, self.format_reason, self.note = later.format, later.format_reason, later.note
+        self.note = self.note or later.note
+        self.rows += later.rows
+        self.kept += later.kept
+        self.validation_rows += later.validation_rows
+        self.refused.update(later.refused)
+        self.counts.update(later.counts)
+        self.unused_columns.update(later.unused_columns)
+        self.examples += later.examples[: MAX_EXAMPLES - len(self.examples)]
 
     def finish(self, read: ReadCounts, lints: LintCounts | None = None) -> None:
         """Take over what reading counted and what is worth a look, and hold the balance of rows."""

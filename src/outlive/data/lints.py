@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from outlive.data.conversation import Chat, Conversation, Group, Messages, Segments, Text, content_hash, content_text
-from outlive.data.near import Near
-from outlive.data.seen import Seen
+from outlive.data.conversation import Chat, Conversation, Group, Messages, Segments, Text, content_text
 
 MAX_EXAMPLES = 5
 LINTS = {
@@ -50,49 +47,14 @@ _LONG_ANSWER, _LONG_LINE = 200, 40  # characters: shorter answers and lines (tit
 _SENTENCE_SCRIPTS = re.compile(r"[A-Za-zÀ-ɏͰ-ԯ,;(\-–—]$")
 
 
-@dataclass
-class LintCounts:
-    """How many rows each lint fits, and the first rows of each, 0-based. Memory is bounded, whatever the rows."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    rows: dict[str, list[int]] = field(default_factory=dict)
-    _seen: Seen = field(default_factory=Seen)
-    _near: Near = field(default_factory=Near)
-
-    def add(self, conversation: Conversation, row: int, known_hash: int = 0, more: Sequence[str] = ()) -> list[str]:
-        """The lints of one conversation and `more`, counted. `known_hash` spares the work where it is known."""
-        names = [*_lints(conversation), *more]
-        if self._seen.add(known_hash or content_hash(conversation)):
-            names.append("duplicate")
-        elif self._near.add(_all_text(conversation), row) is not None:
-            names.append("near_duplicate")
-        names = list(dict.fromkeys(names))
-        self.count(names, row)
-        return names
-
-    def count(self, names: Sequence[str], row: int) -> None:
-        """Count lints of a row, each once."""
-        for name in names:
-            self.counts[name] = self.counts.get(name, 0) + 1
-            rows = self.rows.setdefault(name, [])
-            if len(rows) < MAX_EXAMPLES:
-                rows.append(row)
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """Each lint that fits any row, the commonest first: id, count, the first rows, one sentence."""
-        order = sorted(self.counts, key=lambda name: -self.counts[name])
-        return [
-            {"id": name, "count": self.counts[name], "rows": self.rows[name], "about": LINTS[name]} for name in order
-        ]
-
-    def lines(self) -> list[str]:
-        """One line for each lint that fits any row, the commonest first."""
-        return lint_lines(self.to_json())
-
-
 def lint_lines(lints: Sequence[dict[str, Any]]) -> list[str]:
     """One line for each lint of `LintCounts.to_json`."""
     return [f"{lint['id']}: {lint['count']} (first: row {lint['rows'][0]}): {lint['about']}" for lint in lints]
+
+
+def lints_of(conversation: Conversation) -> list[str]:
+    """The names of the lints that fit a conversation, by itself."""
+    return list(_lints(conversation))
 
 
 def _lints(conversation: Conversation) -> Iterator[str]:
@@ -162,7 +124,8 @@ def is_truncated(answer: str) -> bool:
     return len(last) >= _LONG_LINE and _SENTENCE_SCRIPTS.search(last) is not None
 
 
-def _all_text(conversation: Conversation) -> str:
+def all_text(conversation: Conversation) -> str:
+    """All that is said in a conversation, by which near duplicates are found."""
     if isinstance(conversation, Chat):
         return "\n".join(content_text(message) for message in conversation.messages)
     if isinstance(conversation, Text):

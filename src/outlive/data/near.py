@@ -32,11 +32,13 @@ class Near:
         self._keys: array[int] | None = None
         self._places: array[int] | None = None
 
-    def add(self, text: str, row: int) -> int | None:
-        """An earlier row that is nearly the same, or None. The text is kept."""
-        sketch = sketch_of(text)
-        if sketch is None:
-            return None
+    @property
+    def is_full(self) -> bool:
+        """Whether no further text is kept."""
+        return len(self._rows) >= MAX_TEXTS
+
+    def add(self, sketch: npt.NDArray[np.uint64], row: int) -> int | None:
+        """An earlier row whose text is nearly the same, or None. The sketch is kept where it is new."""
         if self._keys is None or self._places is None:
             self._keys, self._places = array("Q", bytes(8 * _SLOTS)), array("I", bytes(4 * _SLOTS))
         values = sketch.tolist()
@@ -46,7 +48,7 @@ class Near:
                 if len(set(values).intersection(self._sketches[place].tolist())) >= ALIKE:
                     earlier: int = self._rows[place]
                     return earlier
-        if len(self._rows) < MAX_TEXTS:
+        if not self.is_full:
             self._keep(sketch, row)
             for key in values[:_KEYS]:
                 self._keys[key % _SLOTS], self._places[key % _SLOTS] = key, len(self._rows) - 1

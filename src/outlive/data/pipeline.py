@@ -1,20 +1,22 @@
-"""From a file's rows to samples, one row at a time: what `prepare` stores and `inspect` shows is the same stream."""
+"""From a row to its samples: what `prepare` stores and `inspect` shows is made here, one row at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from outlive.data.conversation import ROLES, Conversation, content_hash
 from outlive.data.formats import FIELDS
 from outlive.data.groups import OtherMethod
 from outlive.data.ledger import Ledger
-from outlive.data.lints import LintCounts
+from outlive.data.lint_counts import LintCounts
+from outlive.data.lints import all_text, lints_of
 from outlive.data.naming import Naming
+from outlive.data.near import sketch_of
 from outlive.data.overlong import fit
 from outlive.data.reading import conversation_of, each_row
 from outlive.data.rows import ReadCounts, Row
@@ -25,14 +27,17 @@ from outlive.text.spans import Refusal
 from outlive.text.template import TemplateError
 
 if TYPE_CHECKING:
-    from outlive.data.store import Column
+    from outlive.data.record_batch import Column
 
 # What a float32 holds: the largest number, and the whole numbers that it tells apart.
 MAX_FLOAT, MAX_INT = float(np.finfo(np.float32).max), 2**24
 
 
 class RowResult(NamedTuple):
-    """What became of a row: its samples, or the refusal. `columns` are the method's values for each sample."""
+    """What became of a row: its samples, or the refusal. `columns` are the method's values for each sample.
+
+    `lints`: names, of the row alone until earlier rows are known. `sketch`: of its text, to be compared with theirs.
+    """
 
     row: Row
     conversation: Conversation | None
@@ -41,62 +46,73 @@ class RowResult(NamedTuple):
     columns: dict[str, float]
     content_hash: int
     lints: Sequence[str] = ()
+    sketch: npt.NDArray[np.uint64] | None = None
 
 
-def read_samples(
-    path: Path,
-    maker: SampleMaker,
-    ledger: Ledger,
-    columns: Mapping[str, Column] | None = None,
-    limit: int | None = None,
-    read: ReadCounts | None = None,
-    naming: Naming | None = None,
-) -> Iterator[RowResult]:
-    """The rows of a file with their samples or refusals. The ledger is filled on the way and balanced at the end.
+class RowReader:
+    """What turns a row into its samples, looking at nothing but the row. `source`: its name, for errors.
 
-    `ledger.format` names the format; empty: that of the first readable row. `limit` is a number of rows.
+    `columns`: those that the method declares; rows carry them as numbers. `every_row`: lints that fit all rows.
     """
-    maker.counts = ledger.counts
-    if naming is not None:
-        naming.check(FIELDS, ROLES)
-    reader = _Reader(path, maker, ledger, columns or {}, naming, LintCounts(), TokenLints(maker.tokenizer))
-    return each_row(path, ledger, reader.read, limit, read, reader.lints)
 
+    def __init__(
+        self, source: str, maker: SampleMaker, columns: Mapping[str, Column] | None = None, naming: Naming | None = None
+    ) -> None:
+        if naming is not None:
+            naming.check(FIELDS, ROLES)
+        self.source, self.maker, self.columns, self.naming = source, maker, columns or {}, naming
+        self._declared = frozenset(self.columns)
+        self._token_lints = TokenLints(maker.tokenizer)
+        self.every_row: Sequence[str] = self._token_lints.of_source
 
-@dataclass(frozen=True)
-class _Reader:
-    """What turns a row into its samples."""
+    def read(self, row: Row, ledger: Ledger) -> RowResult:
+        """The samples of a row, none longer than the policy's length, or the refusal, which is not counted yet.
 
-    path: Path
-    maker: SampleMaker
-    ledger: Ledger
-    columns: Mapping[str, Column]
-    naming: Naming | None
-    lints: LintCounts
-    token_lints: TokenLints
-
-    def read(self, row: Row) -> RowResult:
-        """The samples of a row, or why it is refused."""
-        conversation, maker = None, self.maker
+        `ledger` has the format, or takes that of this row. What happened to a row that is kept is counted in it.
+        """
+        maker = self.maker
+        maker.counts = ledger.counts
+        conversation, values, lints = None, {}, list[str]()
         try:
-            conversation = conversation_of(row, self.ledger, frozenset(self.columns), self.naming)
+            conversation = conversation_of(row, ledger, self._declared, self.naming)
             values = _column_values(row.value or {}, self.columns)
             samples = maker.make(conversation)
-            seen = [*maker.lints, *self.token_lints.of(conversation, samples)]
+            lints = [*lints_of(conversation), *maker.lints, *self._token_lints.of(conversation, samples)]
             if maker.policy.sequence_length is not None:
                 samples = fit(samples, maker.policy.sequence_length, maker.policy.overlong, maker.counts)
         except Refusal as refusal:
             return RowResult(row, conversation, [], refusal, {}, 0)
         except OtherMethod as error:
-            raise InputError(error.what, where=str(self.path), fix=error.fix) from None
+            raise InputError(error.what, where=self.source, fix=error.fix) from None
         except InputError as error:  # the tokenizer can't take the text
             if isinstance(error, TemplateError) and error.reason == "limit":  # the template's fault, not this row's
                 raise
             return RowResult(row, conversation, [], Refusal("bad_text", error.what), {}, 0)
-        key = content_hash(conversation)
-        names = self.lints.add(conversation, row.index, key, seen)
-        self.lints.count(self.token_lints.of_source, row.index)
-        return RowResult(row, conversation, samples, None, values, key, names)
+        sketch = sketch_of(all_text(conversation))
+        return RowResult(row, conversation, samples, None, values, content_hash(conversation), lints, sketch)
+
+
+def read_samples(
+    files: Sequence[Path],
+    reader: RowReader,
+    ledger: Ledger,
+    limit: int | None = None,
+    read: ReadCounts | None = None,
+) -> Iterator[RowResult]:
+    """The rows of files with their samples or refusals. The ledger is filled on the way and balanced at the end.
+
+    `ledger.format` names the format; empty: that of the first readable row. `limit` is a number of rows.
+    """
+    lints = LintCounts()
+
+    def outcome(row: Row) -> RowResult:
+        result = reader.read(row, ledger)
+        if result.refusal is not None:
+            return result
+        lints.count(reader.every_row, row.index)
+        return result._replace(lints=lints.add(row.index, result.lints, result.content_hash, result.sketch))
+
+    return each_row(files, ledger, outcome, limit, read, lints)
 
 
 def _column_values(row: Mapping[str, object], columns: Mapping[str, Column]) -> dict[str, float]:

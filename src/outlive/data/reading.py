@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from outlive.data.conversation import Conversation
 from outlive.data.formats import FORMATS, detect, read_conversation
 from outlive.data.ledger import Ledger
-from outlive.data.lints import LintCounts
+from outlive.data.lint_counts import LintCounts
 from outlive.data.naming import Naming
-from outlive.data.rows import ReadCounts, Row, read_rows
+from outlive.data.rows import ReadCounts, Row, parsed, unparsed_rows
 from outlive.run.files import writable
 from outlive.text.refusal import Refusal
 
@@ -27,26 +30,49 @@ Result = TypeVar("Result", bound=Outcome)
 
 
 def each_row(
-    path: Path,
+    files: Sequence[Path],
     ledger: Ledger,
     outcome: Callable[[Row], Result],
     limit: int | None = None,
     read: ReadCounts | None = None,
     lints: LintCounts | None = None,
 ) -> Iterator[Result]:
-    """The outcome of every row of a file (of the first `limit`). The ledger is balanced when the last was taken."""
+    """The outcome of every row of a source (of the first `limit`). The ledger is balanced when the last was taken."""
     read = read if read is not None else ReadCounts()
-    for row in read_rows(path, read):
-        if limit is not None and row.index >= limit:
-            break
-        ledger.rows += 1
+    for row in map(parsed, source_rows(files, read, limit)):
         result = outcome(row)
-        if result.refusal is not None:
-            ledger.refuse(row, result.refusal)
-        else:
-            ledger.kept += 1
+        ledger.take(row, result.refusal)
         yield result
     ledger.finish(read, lints)
+
+
+def source_rows(files: Sequence[Path], read: ReadCounts, limit: int | None = None) -> Iterator[Row]:
+    """The rows of a source's files, one after the other, not parsed yet; the first `limit` of them.
+
+    Raises InputError where a file can't be read.
+    """
+    return islice(_rows(files, read), limit)
+
+
+def _rows(files: Sequence[Path], read: ReadCounts) -> Iterator[Row]:
+    if len(files) == 1:
+        yield from unparsed_rows(files[0], read)
+        return
+    first = 0
+    for path, name in zip(files, file_names(files), strict=True):
+        index = -1
+        for row in unparsed_rows(path, read):
+            index = row.index
+            yield replace(row, index=first + index, file=name)
+        first += index + 1
+
+
+def file_names(files: Sequence[Path]) -> list[str]:
+    """How each file of a source is named in its samples' ids: by its name, where several share one by their paths."""
+    if len({path.name for path in files}) == len(files):
+        return [writable(path.name) for path in files]
+    common = os.path.commonpath([path.parent for path in files])
+    return [writable(os.path.relpath(path, common)) for path in files]
 
 
 def conversation_of(

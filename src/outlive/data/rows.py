@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,12 +21,13 @@ MAX_LINE = 32 << 20  # bytes: a row of some eight million tokens; a file without
 _BLOCK = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Row:
     """One row: `index` counts rows from 0, `line` counts lines from 1; in a table without lines it is the row's number
-    from 1. `value` is None where `refusal` says why.
+    from 1. `value` is None where `refusal` says why, and in a row that is not parsed yet.
 
-    `raw` is the line as it was read; `column`, counted from 1, and `length` say where it is no JSON.
+    `raw` is the line as it was read; `column`, counted from 1, and `length` say where it is no JSON. `file`: which file
+    of a source of several; `index` counts on through them, `line` does not.
     """
 
     index: int
@@ -36,27 +37,34 @@ class Row:
     raw: bytes = b""
     column: int | None = None
     length: int = 1
+    file: str = ""
 
 
 @dataclass
 class ReadCounts:
-    """What reading saw besides rows, and the hash (xxh3-128) of the bytes that were read."""
+    """What reading saw besides rows, how many bytes it read, and their hash (xxh3-128)."""
 
     blank_lines: int = 0
     crlf_lines: int = 0
     null_keys: int = 0  # rows of a table from whose objects keys without a value were left out
     bom: bool = False
+    num_bytes: int = 0
     _hash: xxhash.xxh3_128 = field(default_factory=xxhash.xxh3_128)
 
     @property
     def hash(self) -> str:
         return self._hash.hexdigest()
 
-    def add_file(self, path: Path) -> None:
-        """Take over all bytes of a file that a library has read."""
+    def take(self, data: bytes) -> None:
+        """Count bytes that were read, in their order."""
+        self._hash.update(data)
+        self.num_bytes += len(data)
+
+    def take_file(self, path: Path) -> None:
+        """Count all bytes of a file that a library has read."""
         with path.open("rb") as file:
             while block := file.read(_BLOCK):
-                self._hash.update(block)
+                self.take(block)
 
 
 def read_rows(path: Path, counts: ReadCounts | None = None, form: Form | None = None) -> Iterator[Row]:
@@ -65,6 +73,11 @@ def read_rows(path: Path, counts: ReadCounts | None = None, form: Form | None = 
     What is no row is yielded with its refusal: the caller decides what a bad row means. `form` is looked up where it
     is not known. Raises InputError where the file can't be read.
     """
+    return map(parsed, unparsed_rows(path, counts, form))
+
+
+def unparsed_rows(path: Path, counts: ReadCounts | None = None, form: Form | None = None) -> Iterator[Row]:
+    """As `read_rows`; a row that stands in the file as JSON text has neither value nor refusal yet (see `parsed`)."""
     counts = counts if counts is not None else ReadCounts()
     form = form or rows_form(path)
     if form == "lines":
@@ -79,20 +92,20 @@ def read_rows(path: Path, counts: ReadCounts | None = None, form: Form | None = 
             for index, (value, left_out) in enumerate(table_rows(path, form)):
                 counts.null_keys += left_out
                 yield Row(index, index + 1, value)
-            counts.add_file(path)
+            counts.take_file(path)
     except OSError as error:
         raise unreadable(path, error) from error
 
 
 def _read_array(path: Path, counts: ReadCounts) -> Iterator[Row]:
     with path.open("rb") as file:
-        for index, (text, line) in enumerate(array_items(path, file, counts._hash.update)):
-            yield _parse(text.encode("utf-8", "surrogatepass"), index, line)
+        for index, (text, line) in enumerate(array_items(path, file, counts.take)):
+            yield Row(index, line, None, None, text.encode("utf-8", "surrogatepass"))
 
 
 def _read_csv(path: Path, counts: ReadCounts) -> Iterator[Row]:
     with path.open("rb") as file:
-        for index, (line, value) in enumerate(csv_rows(path, file, counts._hash.update)):
+        for index, (line, value) in enumerate(csv_rows(path, file, counts.take)):
             if isinstance(value, int):
                 refusal = Refusal("bad_table_row", f"the row has {value} fields, the header another number")
                 yield Row(index, line, None, refusal)
@@ -109,7 +122,7 @@ def _read_lines(path: Path, counts: ReadCounts) -> Iterator[Row]:
         with path.open("rb") as file:
             while line := file.readline(MAX_LINE + 1):
                 line_number += 1
-                counts._hash.update(line)
+                counts.take(line)
                 if line_number == 1 and line.startswith(BOM):
                     counts.bom, line = True, line[len(BOM) :]
                 if len(line) > MAX_LINE and not line.endswith(b"\n"):
@@ -120,7 +133,7 @@ def _read_lines(path: Path, counts: ReadCounts) -> Iterator[Row]:
                 if not line.strip():
                     counts.blank_lines += 1
                     continue
-                yield _parse(line, index, line_number)
+                yield Row(index, line_number, None, None, line)
                 index += 1
     except OSError as error:
         raise unreadable(path, error) from error
@@ -130,7 +143,7 @@ def _skip(file: BinaryIO, counts: ReadCounts) -> int:
     """Read on to the line's end, keeping nothing; how many bytes that was."""
     skipped = 0
     while block := file.readline(_BLOCK):
-        counts._hash.update(block)
+        counts.take(block)
         skipped += len(block)
         if block.endswith(b"\n"):
             break
@@ -143,7 +156,11 @@ def _too_long(line: bytes, index: int, line_number: int, skipped: int) -> Row:
     return Row(index, line_number, None, refusal, line[:1000])
 
 
-def _parse(line: bytes, index: int, line_number: int) -> Row:
+def parsed(row: Row) -> Row:
+    """The row with its value, or with the reason why it has none."""
+    if row.value is not None or row.refusal is not None:
+        return row
+    line = row.raw
     try:
         text = line.rstrip(b"\r\n").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -151,18 +168,18 @@ def _parse(line: bytes, index: int, line_number: int) -> Row:
         # UTF-8 has no form for half of a surrogate pair; what other programs write for one begins like this.
         kind = "half of a surrogate pair" if wrong[0] == 0xED and wrong[1:2] >= b"\xa0" else f"byte 0x{wrong[0]:02x}"
         refusal = Refusal("bad_utf8", f"{kind} at byte {error.start} of the line is no UTF-8")
-        return Row(index, line_number, None, refusal, line, column)
+        return replace(row, refusal=refusal, column=column)
     try:
         value = parse_json(text)
     except json.JSONDecodeError as error:
         refusal = Refusal("bad_json", f"{reason(error)} (column {error.pos + 1})")
-        return Row(index, line_number, None, refusal, line, error.pos + 1)
+        return replace(row, refusal=refusal, column=error.pos + 1)
     except ValueError as error:
-        return Row(index, line_number, None, Refusal("bad_json", str(error)), line)
+        return replace(row, refusal=Refusal("bad_json", str(error)))
     if not isinstance(value, dict):
         refusal = Refusal("not_an_object", f"the line holds {_KINDS[type(value).__name__]}")
-        return Row(index, line_number, None, refusal, line)
-    return Row(index, line_number, value, None, line)
+        return replace(row, refusal=refusal)
+    return Row(row.index, row.line, value, None, line, file=row.file)
 
 
 _KINDS = {"list": "a list", "str": "a text", "int": "a number", "float": "a number", "bool": "true or false",

@@ -8,136 +8,19 @@ the columns that a method declares. Files are memory-mapped: a sample costs 12 b
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from outlive.data.samples import Sample
+from outlive.data.record_batch import IGNORED, Column
 from outlive.run.errors import InputError
-from outlive.run.files import hash_file, write_atomic
+from outlive.run.files import hash_file
 
 VERSION = 3  # 2: the manifest has the files' sizes; 3: the ledger has lints, and more of a message is read
 MANIFEST = "manifest.json"
-IGNORED = -100
-BATCH_TOKENS = 2**22  # tokens of a record batch: far below the 2^31 that list offsets allow
-FILE_TOKENS = 2**28
-
-Kind = Literal["token", "segment", "group"]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column that a method declares: one number per token, per segment or per group."""
-
-    kind: Kind
-    dtype: Literal["float32", "int64"] = "float32"
-
-
-def schema(columns: Mapping[str, Column], with_weight: bool) -> pa.Schema:
-    """The Arrow schema of a store."""
-    fields = [
-        ("input_ids", pa.list_(pa.int32())),
-        ("labels", pa.list_(pa.int32())),
-        ("sample_id", pa.string()),
-        ("group", pa.int64()),
-        ("role", pa.string()),
-        ("prefix", pa.int32()),
-        ("content_hash", pa.uint64()),
-    ]
-    if with_weight:
-        fields.append(("weight", pa.list_(pa.float32())))
-    for name, column in columns.items():
-        value = pa.float32() if column.dtype == "float32" else pa.int64()
-        fields.append((name, pa.list_(value) if column.kind == "token" else value))
-    return pa.schema(fields)
-
-
-class StoreWriter:
-    """Writes samples into `folder`, row by row; `close` writes the manifest last. Bounded memory: one record batch."""
-
-    def __init__(self, folder: Path, columns: Mapping[str, Column] | None = None, with_weight: bool = False) -> None:
-        self.folder = folder
-        self.columns = dict(columns or {})
-        self.schema = schema(self.columns, with_weight)
-        self._rows: list[dict[str, Any]] = []
-        self._pending = self._in_file = self._num_files = 0
-        self._file: Any = None
-        self.num_samples = self.num_groups = self.num_tokens = self.num_targets = 0
-
-    def add_row(
-        self, samples: Iterable[Sample], sample_id: str, content_hash: int = 0, columns: Iterable[dict[str, Any]] = ()
-    ) -> None:
-        """Add the samples of one row. Those that belong together share a group; others are groups of their own."""
-        samples = list(samples)
-        values = list(columns) or [{} for _ in samples]
-        for place, (sample, declared) in enumerate(zip(samples, values, strict=True)):
-            if place == 0 or not sample.coupled:
-                self.num_groups += 1
-            record = {
-                "input_ids": sample.tokens,
-                "labels": np.where(sample.weights > 0, sample.tokens, IGNORED).astype(np.int32),
-                "sample_id": f"{sample_id}:{sample.part}",
-                "group": self.num_groups - 1,
-                "role": sample.role,
-                "prefix": sample.prefix,
-                "content_hash": content_hash,
-                **declared,
-            }
-            if "weight" in self.schema.names:
-                record["weight"] = sample.weights
-            elif not np.isin(sample.weights, (0, 1)).all():
-                raise ValueError("a store without a weight column holds weights of 0 and 1 only")
-            self._rows.append(record)
-            self._pending += len(sample.tokens)
-            self.num_samples += 1
-            self.num_tokens += len(sample.tokens)
-            self.num_targets += int(np.count_nonzero(sample.weights))
-        if self._pending >= BATCH_TOKENS:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._rows:
-            return
-        if self._file is None or self._in_file >= FILE_TOKENS:
-            self._close_file()
-            path = self.folder / f"data-{self._num_files:05d}.arrow"
-            self._file = pa.ipc.new_stream(str(path), self.schema)
-            self._num_files, self._in_file = self._num_files + 1, 0
-        arrays = [
-            pa.array([row[name] for row in self._rows], type=self.schema.field(name).type) for name in self.schema.names
-        ]
-        self._file.write_batch(pa.record_batch(arrays, schema=self.schema))
-        self._in_file += self._pending
-        self._rows, self._pending = [], 0
-
-    def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def close(self, about: Mapping[str, Any]) -> None:
-        """Write what is left, and the manifest: counts, size and hash of each file, `about` (settings, ledger …)."""
-        self._flush()
-        self._close_file()
-        files = {
-            path.name: {"size": path.stat().st_size, "xxh3_128": hash_file(path)}
-            for path in sorted(self.folder.glob("data-*.arrow"))
-        }
-        manifest = {
-            "store_version": VERSION,
-            "num_samples": self.num_samples,
-            "num_groups": self.num_groups,
-            "num_tokens": self.num_tokens,
-            "num_targets": self.num_targets,
-            "columns": {name: vars(column) for name, column in self.columns.items()},
-            "files": files,
-            **about,
-        }
-        write_atomic(self.folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
 
 
 class Store:
@@ -164,7 +47,7 @@ class Store:
             self.columns = {name: Column(**about) for name, about in self.manifest["columns"].items()}
         except (KeyError, TypeError, AttributeError) as error:
             raise _damaged(folder / MANIFEST, f"{type(error).__name__}: {error}") from None
-        self._batches = [batch for name in self.manifest["files"] for batch in _read_batches(folder / name)]
+        self._batches = [batch for name in self.manifest["files"] for batch in read_batches(folder / name)]
         self._first = np.cumsum([0] + [batch.num_rows for batch in self._batches])
         offsets = [np.asarray(batch.column("input_ids").offsets) for batch in self._batches]
         lengths = [np.diff(offset).astype(np.int32) for offset in offsets]
@@ -222,7 +105,8 @@ class Store:
         return np.concatenate([batch.column(column).to_numpy(zero_copy_only=False) for batch in self._batches])
 
 
-def _read_batches(path: Path) -> list[pa.RecordBatch]:
+def read_batches(path: Path) -> list[pa.RecordBatch]:
+    """The record batches of a file of a store, memory-mapped. Raises InputError where it is damaged."""
     try:
         with pa.memory_map(str(path)) as source:
             return list(pa.ipc.open_stream(source))

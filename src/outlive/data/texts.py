@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,12 +16,15 @@ from outlive.data.conversation import (
     Segments,
     Text,
     Tokens,
+    content_hash,
     trained_turns,
 )
 from outlive.data.formats import FIELDS
 from outlive.data.ledger import Ledger
-from outlive.data.lints import LintCounts
+from outlive.data.lint_counts import LintCounts
+from outlive.data.lints import all_text, lints_of
 from outlive.data.naming import Naming
+from outlive.data.near import sketch_of
 from outlive.data.reading import conversation_of, each_row
 from outlive.data.rows import Row
 from outlive.text.refusal import Refusal
@@ -45,16 +48,20 @@ class TextRow(NamedTuple):
 
 
 def read_texts(
-    path: Path, ledger: Ledger, loss_on: str = "assistant", limit: int | None = None, naming: Naming | None = None
+    files: Sequence[Path],
+    ledger: Ledger,
+    loss_on: str = "assistant",
+    limit: int | None = None,
+    naming: Naming | None = None,
 ) -> Iterator[TextRow]:
-    """The rows of a file as conversations. The ledger is filled on the way and balanced at the end.
+    """The rows of files as conversations. The ledger is filled on the way and balanced at the end.
 
     What a template or a tokenizer would refuse is not seen here. `limit` is a number of rows.
     """
     if naming is not None:
         naming.check(FIELDS, ROLES)
     lints = LintCounts()
-    return each_row(path, ledger, lambda row: _read(row, ledger, loss_on, naming, lints), limit, lints=lints)
+    return each_row(files, ledger, lambda row: _read(row, ledger, loss_on, naming, lints), limit, lints=lints)
 
 
 def _read(row: Row, ledger: Ledger, loss_on: str, naming: Naming | None, lints: LintCounts) -> TextRow:
@@ -64,7 +71,9 @@ def _read(row: Row, ledger: Ledger, loss_on: str, naming: Naming | None, lints: 
         trained = trained_places(conversation, loss_on)
     except Refusal as refusal:
         return TextRow(row, conversation, [], refusal)
-    return TextRow(row, conversation, trained, None, lints.add(conversation, row.index))
+    sketch = sketch_of(all_text(conversation))
+    names = lints.add(row.index, lints_of(conversation), content_hash(conversation), sketch)
+    return TextRow(row, conversation, trained, None, names)
 
 
 def turns(conversation: Conversation) -> list[Turn]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from outlive.data.store import Column, Kind
+from outlive.data.record_batch import Column, Kind
 from outlive.learn import sft
 from outlive.learn.user_loss import Terms, checked_terms, load_terms
 from outlive.run.config import Method as MethodSection

@@ -103,8 +103,7 @@ def building_folder(final: Path, if_exists: Literal["refuse", "keep"] = "refuse"
         raise disk_error(error, final, "make a folder") from error
     try:
         yield building
-        _sync_tree(building)
-        _place(building, final, if_exists)
+        place_folder(building, final, if_exists)
     except OutliveError:
         raise
     except OSError as error:
@@ -195,7 +194,9 @@ def _exists(final: Path) -> InputError:
     return InputError("this exists already", where=str(final), fix="use another name, or remove it first")
 
 
-def _place(building: Path, final: Path, if_exists: Literal["refuse", "keep"]) -> None:
+def place_folder(building: Path, final: Path, if_exists: Literal["refuse", "keep"] = "refuse") -> None:
+    """Give a folder that is complete its final name, once all that is in it is on the disk; see `building_folder`."""
+    _sync_tree(building)
     try:
         os.rename(building, final)
     except OSError as error:

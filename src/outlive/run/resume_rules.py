@@ -53,6 +53,7 @@ KEYS: dict[str, tuple[Kind, str]] = {
     "data.overlong": ("ask", OTHER_DATA),
     "data.bad_rows": ("free", "decides only what is refused; rows that are left out are compared by content"),
     "data.packing": ("ask", _ORDER),
+    "data.processes": ("free", "decides only who prepares the rows"),
     "data.chat_template": ("free", _NAMED),
     "data.system": ("ask", LEARNT),
     "data.date": ("ask", "a template that tells the date gives other tokens"),

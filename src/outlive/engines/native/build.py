@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from outlive.data.batch import make_batch
 from outlive.data.plan import Cursor, Layout, Mixture
 from outlive.data.prepare import Prepared, chat_template, prepare, validation_plan
+from outlive.data.preparer import Progress, no_progress
 from outlive.data.store import Store
 from outlive.engines.native.fit import check_fit, check_length
 from outlive.engines.native.loop import Training
@@ -31,6 +33,7 @@ from outlive.run.config import Run
 from outlive.run.engine import Job
 from outlive.run.errors import InputError
 from outlive.run.home import outlive_home
+from outlive.run.notes import to_stderr
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
 
@@ -50,10 +53,16 @@ class Ready:
     notes: list[str] = field(default_factory=list)
 
 
-def get_ready(run: Run, resume_from: Path | None = None) -> Ready:
+def get_ready(
+    run: Run,
+    resume_from: Path | None = None,
+    say: Callable[[str], None] = to_stderr,
+    progress: Callable[[Progress], None] = no_progress,
+) -> Ready:
     """Everything but the model: its place and config, tokenizer, template, stores, plan. Raises InputError.
 
-    `resume_from`: the checkpoint whose place in the plan the source begins at.
+    `resume_from`: the checkpoint whose place in the plan the source begins at. `say`, `progress`: who is told
+    what the preparation of the data does.
     """
     place = place_of(run)
     check_length(run, load_config(place))
@@ -63,7 +72,7 @@ def get_ready(run: Run, resume_from: Path | None = None) -> Ready:
         # The day is part of the tokens: it is settled here, and run.yaml and the lock keep it.
         run = run.model_copy(update={"data": run.data.model_copy(update={"date": date.today().isoformat()})})
         template = chat_template(run.data, tokenizer)
-    prepared = prepare(run.data, tokenizer, template, find_method(run.method).columns)
+    prepared = prepare(run.data, tokenizer, template, find_method(run.method).columns, say, progress)
     source, notes = _source(run, place, prepared, read_start(resume_from))
     if run.data.validation is not None and prepared.validation is None:
         notes.append("no validation rows: the share is too small for so few rows")

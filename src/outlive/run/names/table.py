@@ -63,6 +63,11 @@ TABLE: tuple[Synonym, ...] = (
         remark="what becomes of longer samples is data.overlong",
     ),
     Synonym(
+        ("data", "processes"),
+        ("dataset_num_proc", "dataset_processes", "preprocessing_num_workers", "num_proc"),
+        remark="null: as many as the machine has",
+    ),
+    Synonym(
         ("data", "packing"),
         ("packing", "sample_packing", "neat_packing", "packed", "pack", "use_packed_sequences"),
         choice(true="best_fit", false="none"),

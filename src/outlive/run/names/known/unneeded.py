@@ -18,9 +18,9 @@ NOT_NEEDED: tuple[Known, ...] = (
     not_needed(
         "rows are prepared once into a store that is keyed by their content, the tokenizer and the template",
         """
-        preprocessing_num_workers packing_num_proc download_mode cached_val_dataset use_hf local_repo_path
-        load_data_args preprocessing_batch_size overwrite_cache dataset_num_proc dataset_processes tokenized_path
-        dataset_prepared_path cache_dir dataset_keep_in_memory load_from_cache_file num_proc lazy_tokenize
+        packing_num_proc download_mode cached_val_dataset use_hf local_repo_path
+        load_data_args preprocessing_batch_size overwrite_cache tokenized_path
+        dataset_prepared_path cache_dir dataset_keep_in_memory load_from_cache_file lazy_tokenize
         data_shared_file_system num_dataset_shards_to_save dataset_map_batch_size sample_packing_mp_start_method
         sample_packing_eff_est sample_packing_bin_size sample_packing_group_size total_num_tokens
         total_supervised_tokens is_preprocess multipack_real_batches cached_dataset

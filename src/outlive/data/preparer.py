@@ -1,0 +1,270 @@
+"""One source of rows → its stores: found by their content, built by one or several processes, taken up where an
+interrupted preparation left them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from outlive.data.appended import Damaged
+from outlive.data.building import damage, is_there, only_builder, remove_damaged, unfinished
+from outlive.data.chunks import CHUNK_BYTES, Chunk, Made, Recipe, chunks_of
+from outlive.data.fold import Fold
+from outlive.data.ledger import Ledger
+from outlive.data.naming import Naming
+from outlive.data.reading import source_rows
+from outlive.data.record_batch import Column
+from outlive.data.rows import ReadCounts
+from outlive.data.samples import Policy
+from outlive.data.sources import SourceFiles, resolve
+from outlive.data.store import VERSION, Store
+from outlive.data.workers import Workers
+from outlive.run.config import Source
+from outlive.run.errors import InputError
+from outlive.run.files import hash_json, place_folder, writable, write_atomic
+from outlive.run.notes import to_stderr
+from outlive.text.template import ChatTemplate
+from outlive.text.tokenizer import Tokenizer
+
+SIDES = ("train", "validation")
+STATE = "state.json"
+MIN_CHUNKS = 4  # for each process: fewer are done before it has started
+SAVE_SECONDS = 2.0  # between two states of an unfinished store: so much of the work may come again
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the preparation of a source is. `num_bytes` of `all_bytes` are read."""
+
+    source: str
+    num_rows: int
+    num_tokens: int
+    num_bytes: int
+    all_bytes: int
+
+
+def no_progress(progress: Progress) -> None:
+    """Tell nobody."""
+
+
+Mapper = Callable[[Recipe, Iterator[Chunk]], Iterator[Made]]
+
+
+@dataclass(frozen=True)
+class Preparer:
+    """Everything that decides which tokens a row becomes, and who does the work.
+
+    `processes`: how many make chunks; 1: this one does. `elsewhere` makes them instead, where it is given.
+    """
+
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    policy: Policy
+    columns: Mapping[str, Column]
+    home: Path
+    say: Callable[[str], None] = to_stderr
+    progress: Callable[[Progress], None] = no_progress
+    processes: int = 1
+    elsewhere: Mapper | None = None
+
+    def key(self, source: Source, identity: str, share: float, side: str) -> str:
+        """The store's name: a hash of all that its content depends on. `identity`: a hash of the source's rows."""
+        template = self.template
+        return hash_json(
+            {
+                "store_version": VERSION,
+                "bytes": identity,
+                "format": source.format,
+                "fields": source.fields,
+                "roles": source.roles,
+                "limit": source.limit,
+                "template": template.hash if template else None,
+                "date": template.date if template and template.uses_date else None,
+                "tokenizer": self.tokenizer.hash,
+                "special_tokens": self.tokenizer.special_tokens,
+                "policy": vars(self.policy),
+                "columns": {name: vars(column) for name, column in self.columns.items()},
+                "validation_share": share,
+                "side": side,
+            }
+        )
+
+    def store_pair(self, source: Source, share: float) -> tuple[dict[str, Store], Ledger]:
+        """The stores of one source by side, found or built, and its ledger."""
+        files = resolve(source, self.say)
+        sides = SIDES if share else SIDES[:1]
+        folders = {side: self.home / "stores" / self.key(source, files.identity, share, side) for side in sides}
+        if not _are_whole(folders.values()):
+            with only_builder(list(folders.values()), self.say) as alone:
+                if not _are_whole(folders.values()):  # else another has built them meanwhile
+                    self._remove_damaged(folders, files)
+                    _Build(self, source, files, share, folders, alone).run()
+        stores = {side: Store(folder) for side, folder in folders.items()}
+        ledger = Ledger.from_json(stores["train"].manifest["ledger"])
+        ledger.source = files.name  # the store may be made from the same bytes in another place
+        return stores, ledger
+
+    def _remove_damaged(self, folders: Mapping[str, Path], files: SourceFiles) -> None:
+        for folder in folders.values():
+            if os.path.lexists(folder) and (problem := damage(folder)):
+                self.say(f"{problem.what} ({problem.where}): the store is built again from {files.name}")
+                remove_damaged(folder)
+
+    def about(self, identity: str) -> dict[str, Any]:
+        """For the manifest: what the stores of a source were made with."""
+        template = self.template
+        return {
+            "source_hash": identity,
+            "tokenizer_hash": self.tokenizer.hash,
+            "tokenizer": str(self.tokenizer.folder),
+            "template_hash": template.hash if template else None,
+            "template": template.source if template else None,
+            "date": template.date if template and template.uses_date else None,
+            "policy": vars(self.policy),
+        }
+
+
+@dataclass(frozen=True)
+class _Build:
+    """The building of one source's stores."""
+
+    preparer: Preparer
+    source: Source
+    files: SourceFiles
+    share: float
+    folders: Mapping[str, Path]
+    alone: bool
+
+    def run(self) -> None:
+        """Build them, or go on where an earlier attempt was stopped."""
+        before = [_marks(path) for path in self.files.files]
+        with unfinished(self.folders["train"], self.alone) as folder:
+            recipe = self._recipe()
+            fold = self._fold(folder, recipe)
+            read = ReadCounts()
+            rows = source_rows(self.files.files, read, self.source.limit)
+            saved = time.monotonic()
+            with ExitStack() as stack:
+                for made in self._made(recipe, fold, islice(chunks_of(rows), fold.num_chunks, None), stack):
+                    fold.add(made)
+                    if time.monotonic() - saved > SAVE_SECONDS:
+                        _save_state(folder, fold.state)
+                        saved = time.monotonic()
+                    self._show(fold, read)
+            if [_marks(path) for path in self.files.files] != before or self._is_another():
+                raise InputError("the data changed while it was read", where=self.files.name, fix="run again")
+            fold.close(read, self.preparer.about(self.files.identity))
+            for side, final in self.folders.items():
+                place_folder(folder / side, final, if_exists="keep")
+
+    def _is_another(self) -> bool:
+        """Whether the rows are others than those that the stores are named after."""
+        return resolve(self.source, lambda note: None).identity != self.files.identity
+
+    def _recipe(self) -> Recipe:
+        mine = self.preparer
+        return Recipe(
+            self.files.name,
+            mine.tokenizer,
+            mine.template,
+            mine.policy,
+            mine.columns,
+            naming_of(self.source),
+            self.share,
+            writable(self.files.files[0].name),
+        )
+
+    def _fold(self, folder: Path, recipe: Recipe) -> Fold:
+        ledger = Ledger(self.files.name, format=self.source.format or "", format_reason="named by the run file")
+        sides = dict.fromkeys(self.folders, self.preparer.columns)
+        try:
+            fold = Fold(folder, sides, ledger, recipe.reader.every_row, _saved_state(folder))
+            self.preparer.say(f"{self.files.name}: going on after the {fold.ledger.rows:,} rows that are prepared")
+            return fold
+        except FileNotFoundError:
+            pass
+        except (Damaged, ValueError, KeyError, TypeError) as error:
+            self.preparer.say(f"{self.files.name}: what was prepared before is damaged ({error}): it begins anew")
+        clear(folder)
+        return Fold(folder, sides, ledger, recipe.reader.every_row)
+
+    def _made(self, recipe: Recipe, fold: Fold, chunks: Iterator[Chunk], stack: ExitStack) -> Iterator[Made]:
+        """The chunks, made: here until a row has shown the format that all have; then wherever there are hands."""
+        for chunk in chunks:
+            if fold.ledger.format:
+                known = (one._replace(format=fold.ledger.format) for one in chain([chunk], chunks))
+                yield from self._mapped(recipe, known, stack)
+                return
+            yield recipe.make(chunk)
+
+    def _mapped(self, recipe: Recipe, chunks: Iterator[Chunk], stack: ExitStack) -> Iterable[Made]:
+        if self.preparer.elsewhere is not None:
+            return self.preparer.elsewhere(recipe, chunks)
+        processes = min(self.preparer.processes, sum(map(_size, self.files.files)) // (MIN_CHUNKS * CHUNK_BYTES))
+        if processes < 2:
+            return map(recipe.make, chunks)
+        return stack.enter_context(Workers(recipe, processes)).map(chunks)
+
+    def _show(self, fold: Fold, read: ReadCounts) -> None:
+        done = Progress(self.files.name, fold.ledger.rows, fold.num_tokens, read.num_bytes, self.all_bytes)
+        self.preparer.progress(done)
+
+    @property
+    def all_bytes(self) -> int:
+        return sum(map(_size, self.files.files))
+
+
+def naming_of(source: Source) -> Naming | None:
+    """What the run file says about the names that a source's rows use; None where it says nothing."""
+    return Naming(source.fields or {}, source.roles or {}) if source.fields or source.roles else None
+
+
+def available_processes() -> int:
+    """How many processes this one may run at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _are_whole(folders: Iterable[Path]) -> bool:
+    return all(is_there(folder) and damage(folder) is None for folder in folders)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _marks(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written to or replaced; None where it is gone."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_size, about.st_mtime_ns, about.st_ino
+
+
+def _save_state(folder: Path, state: dict[str, Any]) -> None:
+    write_atomic(folder / STATE, json.dumps({"hash": hash_json(state), "state": state}))
+
+
+def _saved_state(folder: Path) -> dict[str, Any]:
+    """What was saved last. Raises FileNotFoundError where nothing was, and Damaged."""
+    saved = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    if hash_json(saved["state"]) != saved["hash"]:
+        raise Damaged(f"{STATE} is not as it was written")
+    return dict(saved["state"])
+
+
+def clear(folder: Path) -> None:
+    """Empty a folder."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()

@@ -1,0 +1,128 @@
+"""Chunks made by several processes of this machine, and given back in their order.
+
+Each is a Python of its own, so that neither threads nor the caller's main module come with it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import outlive
+from outlive.data.chunks import Chunk, Made, Recipe
+from outlive.run.errors import WorkError
+
+WORKER = "outlive.data.worker"
+_AHEAD = 2  # chunks that wait for each process: its next one is there when it has done one
+
+
+class Workers:
+    """`number` processes that follow a recipe. In a `with` block: they end with it, or with this process."""
+
+    def __init__(self, recipe: Recipe, number: int) -> None:
+        self._recipe, self._number = pickle.dumps(recipe, protocol=5), number
+        self._threads = ThreadPoolExecutor(number)
+        self._local = threading.local()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._lock, self._is_over = threading.Lock(), False
+
+    def map(self, chunks: Iterable[Chunk]) -> Iterator[Made]:
+        """What becomes of each chunk, in their order; few chunks are taken before they are needed.
+
+        Raises what `Recipe.make` raises, for the first chunk of which it does. WorkError where a process died.
+        """
+        waiting: deque[Future[Made]] = deque()
+        for chunk in chunks:
+            waiting.append(self._threads.submit(self._make, chunk))
+            if len(waiting) > _AHEAD * self._number:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def _make(self, chunk: Chunk) -> Made:
+        process = getattr(self._local, "process", None)
+        if process is None:
+            process = self._local.process = self._start()
+        try:
+            send(process.stdin, pickle.dumps(chunk, protocol=5))
+            answer = receive(process.stdout)
+        except OSError:
+            answer = None
+        if answer is None:
+            raise self._died(process)
+        made = pickle.loads(answer)
+        if isinstance(made, BaseException):
+            raise made
+        assert isinstance(made, Made)
+        return made
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        package = str(Path(outlive.__file__).parents[1])
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+        command = [sys.executable, "-m", WORKER]
+        with self._lock:
+            if self._is_over:
+                raise WorkError("the preparation has ended", where="data.processes", fix="run it again")
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+            self._processes.append(process)
+        try:
+            send(process.stdin, self._recipe)
+        except OSError:
+            raise self._died(process) from None
+        return process
+
+    def _died(self, process: subprocess.Popen[bytes]) -> WorkError:
+        code = process.wait()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return WorkError(
+            f"a process that prepares the data {how}",
+            where=f"process {process.pid}",
+            fix="if memory ran out (signal 9), take fewer processes: data.processes=1",
+        )
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._is_over = True
+        for process in self._processes:
+            if kind is None:
+                assert process.stdin is not None
+                process.stdin.close()  # it ends after its last chunk
+            else:
+                process.kill()
+        for process in self._processes:
+            process.wait()
+        self._threads.shutdown(cancel_futures=True)
+
+
+def send(pipe: IO[bytes] | None, message: bytes) -> None:
+    """Write a message, its length before it. Raises OSError where nobody reads."""
+    assert pipe is not None
+    pipe.write(len(message).to_bytes(8, "little"))
+    pipe.write(message)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes] | None) -> bytes | None:
+    """The next message, or None where there is none any more."""
+    assert pipe is not None
+    size = pipe.read(8)
+    if len(size) < 8:
+        return None
+    length = int.from_bytes(size, "little")
+    message = pipe.read(length)
+    return message if len(message) == length else None
