@@ -17,7 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-import outlive
 from outlive.data.chunks import Chunk, Made, Recipe
 from outlive.run.errors import WorkError
 
@@ -67,7 +66,7 @@ class Workers:
 
     def _start(self) -> subprocess.Popen[bytes]:
         environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        package = str(Path(outlive.__file__).parents[1])
+        package = str(Path(__file__).parents[2])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
         command = [sys.executable, "-m", WORKER]
         with self._lock:
