@@ -52,7 +52,6 @@ WORDS = [
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The tokenizer's folder. Chunks are of ten rows or so, and each is worth a process of its own."""
     monkeypatch.setattr(chunks_module, "CHUNK_BYTES", 2000)
-    monkeypatch.setattr(preparer_module, "CHUNK_BYTES", 2000)
     monkeypatch.setattr(preparer_module, "SAVE_SECONDS", -1.0)
     return tiny_tokenizer(tmp_path / "tokenizer")
 
@@ -191,7 +190,7 @@ import os, sys
 from pathlib import Path
 from outlive.data import chunks, preparer
 from outlive.data.fold import Fold
-chunks.CHUNK_BYTES = preparer.CHUNK_BYTES = 2000
+chunks.CHUNK_BYTES = 2000
 preparer.SAVE_SECONDS = -1.0
 from outlive.data.prepare import chat_template, prepare
 from outlive.run.config import Data, Source

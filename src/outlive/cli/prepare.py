@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from outlive.run.errors import InputError, nearest
+
 if TYPE_CHECKING:
     from outlive.data.plan import Layout, Plan
     from outlive.data.prepare import Prepared
+    from outlive.data.preparer import Mapper
     from outlive.run.config import Run
     from outlive.text.tokenizer import Tokenizer
 
 ORDERS = ("store", "plan")
+PLACES = ("here", "ray")
 
 
 def command(
@@ -31,10 +36,14 @@ def command(
     order: Annotated[
         str | None, typer.Option(help="store: each sample once (default); plan: the packs of the first pass.")
     ] = None,
+    on: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="Who does the work: here (default), or ray, a Ray cluster.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Turn a run's rows into tokens, keep them, and show what became of every row and how they fill the steps."""
     _check_export(export, to, order)
+    refuse_other("--on", on, PLACES)
     from rich.console import Console
 
     from outlive.cli.open_run import open_run
@@ -52,7 +61,8 @@ def command(
     opened = open_run(loaded.run)
     with Preparing(Console(stderr=True, highlight=False)) as shown:
         section, columns = loaded.run.data, opened.columns
-        prepared = prepare(section, opened.tokenizer, opened.template, columns, shown.say, shown.on_progress)
+        elsewhere = _mapper(on, section.processes)
+        prepared = prepare(section, opened.tokenizer, opened.template, columns, shown.say, shown.on_progress, elsewhere)
     plan = plan_facts(loaded.run, prepared)
     exported = None
     if export is not None and to is not None:
@@ -73,18 +83,32 @@ def _check_export(export: str | None, to: Path | None, order: str | None) -> Non
     if export is None and to is None and order is None:
         return
     from outlive.data.export import EXPORTS, refuse_existing
-    from outlive.run.errors import InputError, nearest
 
-    for option, value, choices in (("--export", export, list(EXPORTS)), ("--order", order, ORDERS)):
-        if value is not None and value not in choices:
-            what, fix = f"{value} is none of {', '.join(choices)}", f"name one of them: {option} {choices[0]}"
-            raise InputError(what, where=option, fix=fix, nearest=nearest(value, choices))
+    refuse_other("--export", export, list(EXPORTS))
+    refuse_other("--order", order, ORDERS)
     if export is None:
         where = "--to" if to is not None else "--order"
         raise InputError("there is no format to export in", where=where, fix="name one, such as --export hf")
     if to is None:
         raise InputError("there is no folder to export to", where="--export", fix="name a new one with --to FOLDER")
     refuse_existing(to)
+
+
+def refuse_other(option: str, value: str | None, choices: Sequence[str]) -> None:
+    """Raise InputError where an option has a value that is none of its choices."""
+    if value is not None and value not in choices:
+        near = nearest(value, choices)
+        what, fix = f"{value} is none of {', '.join(choices)}", f"name one of them: {option} {near or choices[0]}"
+        raise InputError(what, where=option, fix=fix, nearest=near)
+
+
+def _mapper(on: str | None, processes: int | None) -> Mapper | None:
+    """Who makes the chunks, where this machine does not."""
+    if on != "ray":
+        return None
+    from outlive.data.on_ray import OnRay
+
+    return OnRay(processes)
 
 
 def _export(run: Run, prepared: Prepared, tokenizer: Tokenizer, name: str, to: Path, order: str) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,13 +16,14 @@ from outlive.data.naming import Naming
 from outlive.data.near import SKETCH
 from outlive.data.pipeline import RowReader, RowResult
 from outlive.data.record_batch import Column, SampleBatch, SampleRows
-from outlive.data.rows import Row, parsed
+from outlive.data.rows import Row, lines_at, parsed
 from outlive.data.samples import Policy, SampleMaker
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
 
-CHUNK_BYTES = 1 << 20  # of rows as they are read: a second's work; a store's bytes depend on it
+CHUNK_BYTES = 1 << 19  # of rows as they are read: some tenths of a second's work; a store's bytes depend on it
 CHUNK_ROWS = 4096
+FIRST_ROWS = 16  # of a source's first chunk, which shows the format that all others wait for
 
 
 class Chunk(NamedTuple):
@@ -32,18 +33,44 @@ class Chunk(NamedTuple):
     rows: list[Row]
     format: str = ""
 
+    def reference(self, paths: Mapping[str, Path]) -> Reference:
+        """Where the rows stand, for a process that can read their file; what has no place is taken along.
+
+        `paths`: of the source's files by `Row.file`.
+        """
+        first, last = self.rows[0], self.rows[-1]
+        if first.place is None or last.place is None or first.file != last.file:
+            return Reference(self.number, self.format, None, self.rows, 0)
+        begin = replace(first, raw=b"", refusal=None)
+        return Reference(self.number, self.format, paths[first.file], [begin], last.place[1])
+
+
+class Reference(NamedTuple):
+    """A chunk by the place of its rows: those of file `path` from `rows[0]` to byte `end`; or its rows themselves."""
+
+    number: int
+    format: str
+    path: Path | None
+    rows: list[Row]
+    end: int
+
+    def chunk(self) -> Chunk:
+        """The chunk, read from its file. Raises InputError where that can't be read."""
+        rows = self.rows if self.path is None else list(lines_at(self.path, self.rows[0], self.end))
+        return Chunk(self.number, rows, self.format)
+
 
 def chunks_of(rows: Iterable[Row]) -> Iterator[Chunk]:
     """Cut a source's rows into chunks, always in the same places."""
-    numbers, own, size = count(), list[Row](), 0
+    number, own, size, most = 0, list[Row](), 0, FIRST_ROWS
     for row in rows:
         own.append(row)
         size += len(row.raw)
-        if size >= CHUNK_BYTES or len(own) >= CHUNK_ROWS:
-            yield Chunk(next(numbers), own)
-            own, size = [], 0
+        if size >= CHUNK_BYTES or len(own) >= most:
+            yield Chunk(number, own)
+            number, own, size, most = number + 1, [], 0, CHUNK_ROWS
     if own:
-        yield Chunk(next(numbers), own)
+        yield Chunk(number, own)
 
 
 @dataclass

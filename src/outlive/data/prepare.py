@@ -13,7 +13,7 @@ from outlive.data.bad_rows import bad_rows_error, nothing_left_error
 from outlive.data.ledger import Ledger
 from outlive.data.lints import LINTS, MAX_EXAMPLES
 from outlive.data.plan import Layout, Mixture, Plan, make_plan
-from outlive.data.preparer import Mapper, Preparer, Progress, available_processes, no_progress
+from outlive.data.preparer import Mapper, Preparer, Progress, no_progress
 from outlive.data.record_batch import Column
 from outlive.data.samples import Policy
 from outlive.data.store import Store
@@ -67,7 +67,7 @@ def prepare(
     policy = Policy(data.loss_on, data.turn_end, data.overlong, data.sequence_length, data.system)
     preparer = Preparer(
         tokenizer, template, policy, columns or {}, outlive_home(), say, progress,
-        data.processes or available_processes(), elsewhere,
+        data.processes, elsewhere,
     )  # fmt: skip
     share = data.validation if isinstance(data.validation, float) else 0.0
     train, validation, ledgers = [], [], []

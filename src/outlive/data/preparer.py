@@ -16,11 +16,11 @@ from typing import Any
 
 from outlive.data.appended import Damaged
 from outlive.data.building import damage, is_there, only_builder, remove_damaged, unfinished
-from outlive.data.chunks import CHUNK_BYTES, Chunk, Made, Recipe, chunks_of
+from outlive.data.chunks import Chunk, Made, Recipe, chunks_of
 from outlive.data.fold import Fold
 from outlive.data.ledger import Ledger
 from outlive.data.naming import Naming
-from outlive.data.reading import source_rows
+from outlive.data.reading import file_names, source_rows
 from outlive.data.record_batch import Column
 from outlive.data.rows import ReadCounts
 from outlive.data.samples import Policy
@@ -36,7 +36,7 @@ from outlive.text.tokenizer import Tokenizer
 
 SIDES = ("train", "validation")
 STATE = "state.json"
-MIN_CHUNKS = 4  # for each process: fewer are done before it has started
+MIN_BYTES = 2 << 20  # of rows for each process: fewer are done about as soon as it has started
 SAVE_SECONDS = 2.0  # between two states of an unfinished store: so much of the work may come again
 
 
@@ -55,14 +55,15 @@ def no_progress(progress: Progress) -> None:
     """Tell nobody."""
 
 
-Mapper = Callable[[Recipe, Iterator[Chunk]], Iterator[Made]]
+Mapper = Callable[[Recipe, Iterator[Chunk], Mapping[str, Path]], Iterator[Made]]
 
 
 @dataclass(frozen=True)
 class Preparer:
     """Everything that decides which tokens a row becomes, and who does the work.
 
-    `processes`: how many make chunks; 1: this one does. `elsewhere` makes them instead, where it is given.
+    `processes`: how many make chunks; 1: this one does; None: as the size asks for. `elsewhere` makes them
+    instead, where it is given.
     """
 
     tokenizer: Tokenizer
@@ -72,7 +73,7 @@ class Preparer:
     home: Path
     say: Callable[[str], None] = to_stderr
     progress: Callable[[Progress], None] = no_progress
-    processes: int = 1
+    processes: int | None = 1
     elsewhere: Mapper | None = None
 
     def key(self, source: Source, identity: str, share: float, side: str) -> str:
@@ -207,11 +208,16 @@ class _Build:
 
     def _mapped(self, recipe: Recipe, chunks: Iterator[Chunk], stack: ExitStack) -> Iterable[Made]:
         if self.preparer.elsewhere is not None:
-            return self.preparer.elsewhere(recipe, chunks)
-        processes = min(self.preparer.processes, sum(map(_size, self.files.files)) // (MIN_CHUNKS * CHUNK_BYTES))
-        if processes < 2:
+            return self.preparer.elsewhere(recipe, chunks, self._paths())
+        number = self.preparer.processes or min(available_processes(), self.all_bytes // MIN_BYTES)
+        if number < 2:
             return map(recipe.make, chunks)
-        return stack.enter_context(Workers(recipe, processes)).map(chunks)
+        return stack.enter_context(Workers(recipe, number)).map(chunks)
+
+    def _paths(self) -> dict[str, Path]:
+        """The files by their names in rows."""
+        files = self.files.files
+        return {"": files[0]} if len(files) == 1 else dict(zip(file_names(files), files, strict=True))
 
     def _show(self, fold: Fold, read: ReadCounts) -> None:
         done = Progress(self.files.name, fold.ledger.rows, fold.num_tokens, read.num_bytes, self.all_bytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,7 +28,8 @@ class Row:
     from 1. `value` is None where `refusal` says why, and in a row that is not parsed yet.
 
     `raw` is the line as it was read; `column`, counted from 1, and `length` say where it is no JSON. `file`: which file
-    of a source of several; `index` counts on through them, `line` does not.
+    of a source of several; `index` counts on through them, `line` does not. `place`: where a line begins and ends in
+    its file, in bytes.
     """
 
     index: int
@@ -38,6 +40,7 @@ class Row:
     column: int | None = None
     length: int = 1
     file: str = ""
+    place: tuple[int, int] | None = None
 
 
 @dataclass
@@ -81,7 +84,7 @@ def unparsed_rows(path: Path, counts: ReadCounts | None = None, form: Form | Non
     counts = counts if counts is not None else ReadCounts()
     form = form or rows_form(path)
     if form == "lines":
-        yield from _read_lines(path, counts)
+        yield from _file_lines(path, counts)
         return
     try:
         if form == "array":
@@ -115,28 +118,52 @@ def _read_csv(path: Path, counts: ReadCounts) -> Iterator[Row]:
                 yield Row(index, line, value)
 
 
-def _read_lines(path: Path, counts: ReadCounts) -> Iterator[Row]:
-    """The rows of a JSON Lines file, one line in memory at a time, and of no line more than MAX_LINE bytes."""
-    index, line_number = 0, 0
+def _file_lines(path: Path, counts: ReadCounts) -> Iterator[Row]:
     try:
         with path.open("rb") as file:
-            while line := file.readline(MAX_LINE + 1):
-                line_number += 1
-                counts.take(line)
-                if line_number == 1 and line.startswith(BOM):
-                    counts.bom, line = True, line[len(BOM) :]
-                if len(line) > MAX_LINE and not line.endswith(b"\n"):
-                    yield _too_long(line, index, line_number, _skip(file, counts))
-                    index += 1
-                    continue
-                counts.crlf_lines += line.endswith(b"\r\n")
-                if not line.strip():
-                    counts.blank_lines += 1
-                    continue
-                yield Row(index, line_number, None, None, line)
-                index += 1
+            yield from _read_lines(file, counts)
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def lines_at(path: Path, first: Row, end: int) -> Iterator[Row]:
+    """The rows of a JSON Lines file from `first`, which needs no content, to byte `end`. Raises InputError."""
+    assert first.place is not None
+    try:
+        with path.open("rb") as file:
+            file.seek(first.place[0])
+            content = BytesIO(file.read(end - first.place[0]))
+    except OSError as error:
+        raise unreadable(path, error) from error
+    for row in _read_lines(content, ReadCounts(), first.index, first.line, first.place[0]):
+        yield replace(row, file=first.file) if first.file else row
+
+
+def _read_lines(
+    file: BinaryIO, counts: ReadCounts, index: int = 0, line_number: int = 1, begin: int = 0
+) -> Iterator[Row]:
+    """The rows of JSON Lines, one line in memory at a time, and of no line more than MAX_LINE bytes.
+
+    `index`, `line_number` and `begin`, in bytes: of the first of them in its file.
+    """
+    while line := file.readline(MAX_LINE + 1):
+        counts.take(line)
+        place = begin, begin + len(line)
+        if begin == 0 and line.startswith(BOM):
+            counts.bom, line = True, line[len(BOM) :]
+        if len(line) > MAX_LINE and not line.endswith(b"\n"):
+            skipped = _skip(file, counts)
+            place = begin, place[1] + skipped
+            yield replace(_too_long(line, index, line_number, skipped), place=place)
+            index += 1
+        elif not line.strip():
+            counts.blank_lines += 1
+            counts.crlf_lines += line.endswith(b"\r\n")
+        else:
+            counts.crlf_lines += line.endswith(b"\r\n")
+            yield Row(index, line_number, None, None, line, place=place)
+            index += 1
+        begin, line_number = place[1], line_number + 1
 
 
 def _skip(file: BinaryIO, counts: ReadCounts) -> int:

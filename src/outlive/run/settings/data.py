@@ -108,7 +108,8 @@ class Data(Section):
     """How samples fill model sequences: whole samples packed tightly, one sample each, or end to end with cuts. Samples
     in one pack never see each other."""
     processes: Count | None = None
-    """How many processes prepare the data; null: as many as this machine lets the run use. It changes no token."""
+    """How many processes prepare the data; null: as many as this machine lets the run use and
+    the rows are worth. It changes no token."""
     chat_template: str | None = None
     """A Jinja file used instead of the tokenizer's chat template. Relative to the current directory."""
     system: str | None = None
