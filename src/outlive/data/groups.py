@@ -73,8 +73,8 @@ def _branch(maker: SampleMaker, conversation: Chat | Text) -> tuple[Sample, int]
     if len(texts) > 1:
         raise Refusal("history_rewritten", "an answer of several turns, which the template writes otherwise one by one")
     (text,) = texts
-    sample = maker.joined(text.pieces)
-    if not all(maker.served(text.text[: span.start], sample) for span in text.spans):
+    sample, differs = maker.joined_as_served(text)
+    if differs and not all(maker.served(text.text[: span.start], sample) for span in text.spans):
         raise Refusal("not_separable", "a server would tokenise the prompt of one of the turns otherwise")
     return sample, int(np.flatnonzero(sample.weights)[0])
 

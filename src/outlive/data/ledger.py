@@ -27,6 +27,7 @@ _NAMES = {
     "parts_without_target": "parts without a target left out",
     "unrolled": "rows unrolled, one sample per trained turn (in the whole text a turn is not what a server would send)",
     "joint_differs": "rows whose tokens differ from tokenising the whole text at once",
+    "joint_unseen": "of these, rows whose bounds alone did not show it: more may be uncounted",
     "unknown_tokens": "rows with text that the tokenizer does not know, and replaces by its unknown token",
     "special_token_in_content": "rows with a special token's text inside a message",
 }

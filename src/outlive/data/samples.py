@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from outlive.data.parts_joint import parts_joint
 from outlive.data.sample import Sample, sample_of
 from outlive.data.tokenised import document_samples, under_policy
 from outlive.text.certificate import certify
+from outlive.text.joints import Joints
 from outlive.text.refusal import Refusal
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
@@ -30,6 +32,7 @@ __all__ = ["Policy", "Sample", "SampleMaker"]
 
 LossOn = Literal["assistant", "last_assistant", "completion", "all"]
 TurnEnd = Literal["content", "end_of_turn", "suffix"]
+_LOOKED_AT_WHOLE = 251  # of so many texts about one is tokenised as a whole, though its bounds show that it may not be
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,10 @@ class SampleMaker:
     def _adds_blank(self) -> bool:
         """Whether the tokenizer puts a blank before any text it is given (SentencePiece's dummy prefix)."""
         return self.tokenizer.decode(self.tokenizer.encode("a") * 2) != "aa"
+
+    @cached_property
+    def _joints(self) -> Joints:
+        return Joints(self.tokenizer)
 
     @cached_property
     def _special_texts(self) -> tuple[str, ...]:
@@ -137,12 +144,24 @@ class SampleMaker:
             self.lints.append("served_prompt_differs")
             return [self.joined(text.pieces)._replace(part=part) for part, text in enumerate(texts)]
         (text,) = texts
-        sample = self.joined(text.pieces)
-        if self.tokenizer.encode(text.text) != sample.tokens.tolist():
+        sample, differs = self.joined_as_served(text)
+        if differs:
             self.counts["joint_differs"] += 1
             if not all(self.served(text.text[: span.start], sample) for span in text.spans):
                 return self._unrolled(text)
         return [sample]
+
+    def joined_as_served(self, text: CutText) -> tuple[Sample, bool]:
+        """The sample of a text's pieces, and whether the tokenizer gives other ids to the text as a whole."""
+        ids = self._encoded(text.pieces)
+        sample = self._weighted(text.pieces, ids)
+        agree = self._joints.agree([piece.text for piece in text.pieces], ids)
+        if agree and len(text.text) % _LOOKED_AT_WHOLE:
+            return sample, False
+        differs = self.tokenizer.encode(text.text) != sample.tokens.tolist()
+        if agree and differs:
+            self.counts["joint_unseen"] += 1
+        return sample, differs
 
     def texts(self, chat: Chat) -> list[CutText]:
         """What is trained of a chat: its render with all its turns, or one text for each; cut at the spans' bounds.
@@ -170,13 +189,16 @@ class SampleMaker:
 
     def joined(self, pieces: Sequence[Piece]) -> Sample:
         """The sample of pieces that follow each other, each tokenised on its own."""
-        ids: list[int] = []
+        return self._weighted(pieces, self._encoded(pieces))
+
+    def _encoded(self, pieces: Sequence[Piece]) -> list[list[int]]:
+        return [self.encode_after(place > 0, piece.text) for place, piece in enumerate(pieces)]
+
+    def _weighted(self, pieces: Sequence[Piece], encoded: Sequence[list[int]]) -> Sample:
         weights: list[float] = []
-        for place, piece in enumerate(pieces):
-            own = self.encode_after(place > 0, piece.text)
-            ids += own
+        for piece, own in zip(pieces, encoded, strict=True):
             weights += weights_of(piece, own, self.tokenizer) if piece.parts else [piece.weight] * len(own)
-        return sample_of(ids, weights)
+        return sample_of(list(chain.from_iterable(encoded)), weights)
 
     def encode_after(self, has_before: bool, text: str) -> list[int]:
         """Ids of `text` alone. Where the tokenizer puts a blank before any text, it is kept out: text goes before."""

@@ -30,7 +30,7 @@ class Chat:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None,
     ) -> None:
-        self.template, self._given = template, messages
+        self.template, self.given = template, messages
         try:
             self.messages, self.tools = plain_messages(messages), plain_objects(tools, "tools")
         except TemplateError as error:
@@ -52,7 +52,7 @@ class Chat:
 
     def reasoning_key(self, turn: int) -> str:
         """The name under which a message's reasoning was given."""
-        return next(key for key in REASONING_KEYS if self._given[turn].get(key) is not None)
+        return next(key for key in REASONING_KEYS if self.given[turn].get(key) is not None)
 
     def prompt(self, turn: int) -> str:
         """What a server renders before the turn."""
@@ -86,6 +86,10 @@ class Chat:
             place = common_length(found.text, plain)
             raise Refusal("not_traced", f"the traced text differs at {quoted(plain[place:])}")
         return found
+
+    def beginning(self, number: int) -> str:
+        """The first messages, without a generation prompt."""
+        return self.full if number == len(self.messages) else self._beginning(number, f"the first {number} messages")
 
     def _beginning(self, number: int, what: str, prompt: bool = False) -> str:
         known = self._rendered.get((number, prompt))

@@ -75,6 +75,7 @@ class ChatTemplate:
         self.kwargs = dict(kwargs or {})
         self.learned: Any = None  # what `learned.learn` found out
         self.certificate: Any = None  # what `certificate.certify` found out
+        self.replays: Any = None  # what `replay` knows of structures
         self._day = None if date is None else _day(date)
         found = [_facts(text, name) for text in (source, tool_source) if text is not None]
         self.has_generation_marks = any(marked for marked, _ in found)
@@ -177,13 +178,20 @@ class ChatTemplate:
 
     def render_plain(self, messages: list[Message], **options: Any) -> str:
         """As `render`, for messages and tools that are plain already (`plain_messages`); an empty list is allowed."""
-        return self._run(messages, "plain", options)
+        text: str = self._run(messages, "plain", options)
+        return text
 
     def render_traced(self, messages: list[Message], **options: Any) -> str:
         """As `render_plain`; texts among the messages that carry their origin (`provenance`) carry it on."""
-        return self._run(messages, "traced", options)
+        text: str = self._run(messages, "traced", options)
+        return text
 
-    def _run(self, messages: list[Message], mode: environment.Mode, options: dict[str, Any]) -> str:
+    def render_symbolic(self, messages: list[Message], **options: Any) -> Any:
+        """As `render_plain`, for texts among the messages that are not known (`symbolic`): an Unknown, or a text.
+        Raises `symbolic.Looked` where the template looks at one of them."""
+        return self._run(messages, "symbolic", options)
+
+    def _run(self, messages: list[Message], mode: environment.Mode, options: dict[str, Any]) -> Any:
         variables = {"tools": None, "documents": None, "add_generation_prompt": False}
         variables |= self.special_tokens | self.kwargs | options
         template = self._template(mode, with_tools=variables["tools"] is not None)
@@ -209,7 +217,7 @@ class ChatTemplate:
         return (self._day or datetime.datetime.now()).strftime(format)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_instances": {}}  # compiled code can't be pickled; it is made again where needed
+        return self.__dict__ | {"_instances": {}, "replays": None}  # made again where needed
 
 
 def _day(date: str) -> datetime.datetime:

@@ -124,6 +124,11 @@ class Tokenizer:
         return None if token is None else self._backend.token_to_id(token)
 
     @property
+    def backend(self) -> Backend:
+        """The tokenizer of the `tokenizers` library."""
+        return self._backend
+
+    @property
     def bos_token(self) -> str | None:
         return self.special_tokens.get("bos_token")
 

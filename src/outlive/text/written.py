@@ -15,6 +15,7 @@ from outlive.text.learned import learn
 from outlive.text.presence import Data, find_data
 from outlive.text.refusal import Refusal
 from outlive.text.render.trace import Trace
+from outlive.text.replay import replays_of, structure_of
 from outlive.text.spans import Place, Span, TurnEnd, end_of_answer, places_of, refuse_inside, spans_of
 from outlive.text.tags import leaves_open, whole_tags
 from outlive.text.template import ChatTemplate
@@ -60,6 +61,25 @@ def written(
     chat = Chat(template, messages, tools)
     options = _Options(turn_end, generation_prompt)
     wanted = chat.wanted(turns)
+    replays = replays_of(template)
+    structure = structure_of(chat, turn_end, generation_prompt, *wanted) if replays.is_on else None
+    if structure is None:
+        return _proved(chat, wanted, options, tools)
+    found = replays.spans(chat, structure)
+    if found is not None:
+        return [Written(chat.full, found, "whole", chat)]
+    texts: list[Written] = []
+    try:
+        texts = _proved(chat, wanted, options, tools)
+        return texts
+    finally:
+        replays.learn(chat, structure, texts[0].spans if len(texts) == 1 and texts[0].how == "whole" else None)
+
+
+def _proved(
+    chat: Chat, wanted: Sequence[int], options: _Options, tools: Sequence[Mapping[str, Any]] | None
+) -> list[Written]:
+    template, messages = chat.template, chat.given
     try:
         return [_whole(chat, wanted, options)]
     except Refusal as refusal:

@@ -22,6 +22,7 @@ from outlive.text.render import limits
 from outlive.text.render.measure import LimitReached
 from outlive.text.render.provenance import marked
 from outlive.text.render.sandbox import MeteredEnvironment, render_metered
+from outlive.text.render.symbolic import SymbolicEnvironment
 from outlive.text.render.tracing import TracedEnvironment
 
 # Unicode noncharacters: no text that means anything holds them; a render that does is not marked at all.
@@ -137,11 +138,13 @@ def _environment(
 
 
 # plain: as transformers prints. marked: with marks around {% generation %} blocks. traced: texts know their origin.
-Mode = Literal["plain", "marked", "traced"]
+# symbolic: texts are not known.
+Mode = Literal["plain", "marked", "traced", "symbolic"]
 _ENVIRONMENTS: dict[Mode, MeteredEnvironment] = {
     "plain": _environment(_Generation),
     "marked": _environment(_MarkedGeneration),
     "traced": _environment(_TracedGeneration, TracedEnvironment),
+    "symbolic": _environment(_Generation, SymbolicEnvironment),
 }
 
 

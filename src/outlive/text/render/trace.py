@@ -151,7 +151,7 @@ class _Marker:
             known = self.known.setdefault((path, text), len(self.sources))
             if known < len(self.sources):
                 return known
-        self.sources.append(Source(self.place, path, text, _is_needed(path)))
+        self.sources.append(Source(self.place, path, text, is_needed(path)))
         return len(self.sources) - 1
 
 
@@ -159,7 +159,7 @@ def _in_arguments(path: Path) -> bool:
     return path[0] in _CALLS and "arguments" in path
 
 
-def _is_needed(path: Path) -> bool:
+def is_needed(path: Path) -> bool:
     """Whether a value is data of its message: what it says, thinks, or calls; not ids and names of results."""
     if path[0] in _CALLS:
         return _in_arguments(path) or path[-1] == "name"
