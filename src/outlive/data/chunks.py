@@ -118,8 +118,8 @@ class Recipe:
         ledger = Ledger(self.source, format=chunk.format)
         sides = {"train": SampleRows(), "validation": SampleRows()}
         kept: list[RowResult] = []
-        for row in map(parsed, chunk.rows):
-            result = self.reader.read(row, ledger)
+        for result in self.reader.read(map(parsed, chunk.rows), ledger):
+            row = result.row
             ledger.take(row, result.refusal)
             if result.refusal is None:
                 side = side_of(result.content_hash, self.share)
@@ -127,7 +127,7 @@ class Recipe:
                 declared = [result.columns for _ in result.samples]
                 name = f"{row.file or self.name}:{row.index}"
                 sides[side].add(result.samples, name, result.content_hash, declared)
-                kept.append(result._replace(row=Row(row.index, row.line, None), conversation=None, samples=[]))
+                kept.append(result)
         return Made(
             chunk.number,
             {side: rows.batch(self.columns) for side, rows in sides.items() if rows.samples},

@@ -19,7 +19,7 @@ MAX_CHARACTERS = 20_000
 MAX_TEXTS = 1 << 19  # sketches that are kept: 64 MiB
 _SLOTS = 1 << 21  # of the table by which earlier texts are found: 24 MiB
 _KEYS = 2  # the smallest hashes of a sketch, which stand in it
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_FACTOR, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 class Near:
@@ -67,13 +67,19 @@ def sketch_of(text: str) -> npt.NDArray[np.uint64] | None:
     data = "".join(text[:MAX_CHARACTERS].split()).lower().encode("utf-8", "surrogatepass")
     if len(data) < MIN_BYTES:
         return None
-    runs = [np.frombuffer(data, np.uint64, (len(data) - start) // RUN, start) for start in range(RUN)]
-    hashes = np.concatenate(runs) * _FACTOR
+    number = len(data) - RUN + 1
+    hashes = np.ndarray((number,), np.uint64, data, 0, (1,)) * _FACTOR  # a run begins at each byte
     # a product's low bits depend on few characters: its high half is mixed in before it is ordered
-    hashes ^= hashes >> np.uint64(32)
+    hashes ^= hashes >> _HALF
     hashes *= _FACTOR
-    most = min(4 * SKETCH, len(hashes) - 1)
-    smallest: npt.NDArray[np.uint64] = np.unique(np.partition(hashes, most)[: most + 1])
+    # of evenly spread hashes about four times as many as are needed lie below the bound
+    smallest = _distinct(hashes[hashes < (4 * SKETCH << 64) // number] if number > 4 * SKETCH else hashes)
     if len(smallest) < SKETCH:  # runs that come again and again
-        smallest = np.unique(hashes)
+        smallest = _distinct(hashes)
     return smallest[:SKETCH] if len(smallest) >= SKETCH else None
+
+
+def _distinct(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The different ones among hashes, ascending."""
+    hashes.sort()
+    return hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))] if len(hashes) else hashes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +20,7 @@ from outlive.data.near import sketch_of
 from outlive.data.overlong import fit
 from outlive.data.reading import conversation_of, each_row
 from outlive.data.rows import ReadCounts, Row
-from outlive.data.samples import Sample, SampleMaker
+from outlive.data.samples import Draft, Sample, SampleMaker
 from outlive.data.token_lints import TokenLints
 from outlive.run.errors import InputError
 from outlive.text.spans import Refusal
@@ -65,31 +65,71 @@ class RowReader:
         self._token_lints = TokenLints(maker.tokenizer)
         self.every_row: Sequence[str] = self._token_lints.of_source
 
-    def read(self, row: Row, ledger: Ledger) -> RowResult:
-        """The samples of a row, none longer than the policy's length, or the refusal, which is not counted yet.
+    def read(self, rows: Iterable[Row], ledger: Ledger) -> list[RowResult]:
+        """The samples of each row, none longer than the policy's length, or the refusal, which is not counted yet.
 
-        `ledger` has the format, or takes that of this row. What happened to a row that is kept is counted in it.
+        `ledger` has the format, or takes that of the first row that can be read. What happened to rows that are kept
+        is counted in it. All rows are rendered, then all are tokenised, then all are looked at: see
+        `SampleMaker.draft`.
         """
-        maker = self.maker
-        maker.counts = ledger.counts
-        conversation, values, lints = None, {}, list[str]()
+        self.maker.counts = ledger.counts
+        drafted = [self._draft(row, ledger) for row in rows]
+        made = [one if isinstance(one, RowResult) else self._made(one, ledger) for one in drafted]
+        return [one if isinstance(one, RowResult) else self._seen(one) for one in made]
+
+    def _draft(self, row: Row, ledger: Ledger) -> _Drafted | RowResult:
+        conversation = None
         try:
             conversation = conversation_of(row, ledger, self._declared, self.naming)
             values = _column_values(row.value or {}, self.columns)
-            samples = maker.make(conversation)
-            lints = [*lints_of(conversation), *maker.lints, *self._token_lints.of(conversation, samples)]
-            if maker.policy.sequence_length is not None:
-                samples = fit(samples, maker.policy.sequence_length, maker.policy.overlong, maker.counts)
-        except Refusal as refusal:
-            return RowResult(row, conversation, [], refusal, {}, 0)
-        except OtherMethod as error:
+            return _Drafted(row, conversation, self.maker.draft(conversation), values)
+        except InputError as error:
+            return self._refused(row, conversation, error)
+
+    def _made(self, drafted: _Drafted, ledger: Ledger) -> _Made | RowResult:
+        policy = self.maker.policy
+        try:
+            samples = self.maker.finish(drafted.draft)
+            lints = [*self.maker.lints, *self._token_lints.of(drafted.conversation, samples)]
+            if policy.sequence_length is not None:
+                samples = fit(samples, policy.sequence_length, policy.overlong, ledger.counts)
+        except InputError as error:
+            return self._refused(drafted.row, drafted.conversation, error)
+        return _Made(drafted, samples, lints)
+
+    def _seen(self, made: _Made) -> RowResult:
+        """With what is worth a look, and what later rows are compared with."""
+        row, conversation, _, values = made.drafted
+        lints = [*lints_of(conversation), *made.lints]
+        key, sketch = content_hash(conversation), sketch_of(all_text(conversation))
+        return RowResult(row, conversation, made.samples, None, values, key, lints, sketch)
+
+    def _refused(self, row: Row, conversation: Conversation | None, error: InputError) -> RowResult:
+        """The row's refusal. Raises what is no fault of one row: another method's rows, a template without end."""
+        if isinstance(error, OtherMethod):
             raise InputError(error.what, where=self.source, fix=error.fix) from None
-        except InputError as error:  # the tokenizer can't take the text
-            if isinstance(error, TemplateError) and error.reason == "limit":  # the template's fault, not this row's
-                raise
-            return RowResult(row, conversation, [], Refusal("bad_text", error.what), {}, 0)
-        sketch = sketch_of(all_text(conversation))
-        return RowResult(row, conversation, samples, None, values, content_hash(conversation), lints, sketch)
+        if isinstance(error, TemplateError) and error.reason == "limit":
+            raise error
+        # what is no refusal comes from the tokenizer, which can't take the text
+        refusal = error if isinstance(error, Refusal) else Refusal("bad_text", error.what)
+        return RowResult(row, conversation, [], refusal, {}, 0)
+
+
+class _Drafted(NamedTuple):
+    """A row that can be read, before it is tokenised. `values`: of the method's columns."""
+
+    row: Row
+    conversation: Conversation
+    draft: Draft
+    values: dict[str, float]
+
+
+class _Made(NamedTuple):
+    """A row with its samples. `lints`: what was seen while they were made."""
+
+    drafted: _Drafted
+    samples: list[Sample]
+    lints: list[str]
 
 
 def read_samples(
@@ -106,7 +146,7 @@ def read_samples(
     lints = LintCounts()
 
     def outcome(row: Row) -> RowResult:
-        result = reader.read(row, ledger)
+        (result,) = reader.read([row], ledger)
         if result.refusal is not None:
             return result
         lints.count(reader.every_row, row.index)

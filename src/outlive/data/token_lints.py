@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from itertools import pairwise
 
 from outlive.data.conversation import Chat, Conversation, Group, Text, Tokens
 from outlive.data.sample import Sample
@@ -16,7 +15,7 @@ class TokenLints:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._bos, self._eos = tokenizer.bos_id, tokenizer.eos_id
-        self._ends = np.array(sorted({*tokenizer.end_of_turn_ids}), np.int32)
+        self._ends = sorted({*tokenizer.end_of_turn_ids})
         ends = (*tokenizer.end_of_turn_ids, self._eos)
         self.of_source = ["pad_is_eos"] if tokenizer.pad_id is not None and tokenizer.pad_id in ends else []
 
@@ -36,18 +35,18 @@ class TokenLints:
         return names
 
     def _is_doubled_bos(self, sample: Sample) -> bool:
-        begin = sample.tokens[:2]
-        return self._bos is not None and self._bos != self._eos and len(begin) == 2 and bool((begin == self._bos).all())
+        if self._bos is None or self._bos == self._eos or len(sample.tokens) < 2:
+            return False
+        return bool(sample.tokens[0] == self._bos == sample.tokens[1])
 
     def _is_doubled_eos(self, sample: Sample) -> bool:
         if self._eos is None:
             return False
-        ends = sample.tokens == self._eos
-        return bool((ends[1:] & ends[:-1]).any())
+        places = (sample.tokens == self._eos).nonzero()[0].tolist()
+        return any(later == place + 1 for place, later in pairwise(places))
 
     def _learns_end(self, sample: Sample) -> bool:
-        targets = sample.tokens[sample.weights > 0]
-        return bool(np.isin(targets, self._ends).any())
+        return any(bool(sample.weights[sample.tokens == end].any()) for end in self._ends)
 
 
 def _learns_prompt(conversation: Conversation, samples: Sequence[Sample]) -> bool:

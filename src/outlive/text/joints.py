@@ -19,7 +19,8 @@ from tokenizers import Tokenizer as Backend
 
 from outlive.text.tokenizer import Tokenizer
 
-_TAIL, _HEAD, _MOST = 256, 32, 256  # characters: looked back for an added token; ahead at least, and at most
+_NEAR, _TAIL = 24, 256  # characters: looked back for an added token, at first and at most
+_HEAD, _MOST = 24, 256  # characters: looked ahead at least, and at most
 _SPLITTING = ("Split", "ByteLevel", "Whitespace", "WhitespaceSplit")
 _WHITE = re.compile(r"\s")
 
@@ -29,9 +30,10 @@ class Joints:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._ids_of = lru_cache(maxsize=4096)(lambda text: tuple(tokenizer.encode(text)))
+        self._ids_of = lru_cache(maxsize=4096)(tokenizer.encode)
+        self._tail_of = lru_cache(maxsize=4096)(lambda near: _tail(near, self._added) if self._added else None)
 
-    def agree(self, pieces: Sequence[str], ids: Sequence[Sequence[int]]) -> bool:
+    def agree(self, pieces: Sequence[str], ids: Sequence[list[int]]) -> bool:
         """Whether it is shown that `ids`, those of each of the pieces, are the ids of the joined text, too."""
         added = self._added
         return added is not None and all(
@@ -47,31 +49,41 @@ class Joints:
     def _longest(self) -> int:
         return max(map(len, self._tokenizer.added_tokens), default=0)
 
-    def _agrees(self, before: str, after: str, after_ids: Sequence[int], added: re.Pattern[str]) -> bool:
-        if self._straddles(before, after, added):
-            return False
-        start = 0
-        near = before[-_TAIL:]
-        for match in added.finditer(near):
-            start = match.end()
-        if start == len(near):
+    def _agrees(self, before: str, after: str, after_ids: list[int], added: re.Pattern[str]) -> bool:
+        tail = self._tail_of(before[-_NEAR:])
+        if tail is None:
+            tail = _tail(before[-_TAIL:], added)
+            if tail is None and len(before) > _TAIL:
+                return False
+            tail = before if tail is None else tail
+        if not tail:
             return True
+        if any(first in tail for first in self._firsts) and self._straddles(tail, after, added):
+            return False
         cut = _cut(after, added)
         if cut == 0:
             return True
-        if start == 0 and len(before) > len(near):
-            return False
-        tail = near[start:]
         known = self._ids_of(tail)
         joint = self._tokenizer.encode(tail + after[:cut])
-        return tuple(joint[: len(known)]) == known and list(after_ids[: len(joint) - len(known)]) == joint[len(known) :]
+        return joint[: len(known)] == known and joint[len(known) :] == after_ids[: len(joint) - len(known)]
 
-    def _straddles(self, before: str, after: str, added: re.Pattern[str]) -> bool:
-        """Whether an added token would lie across the bound."""
-        reach = self._longest - 1
-        left = before[-reach:] if reach > 0 else ""
-        around = left + after[:reach]
-        return any(match.start() < len(left) < match.end() for match in added.finditer(around))
+    def _straddles(self, tail: str, after: str, added: re.Pattern[str]) -> bool:
+        """Whether an added token would lie across the bound. It begins after those that end before it: the first that
+        begins is found."""
+        around = tail + after[: self._longest]
+        return any(match.start() < len(tail) < match.end() for match in added.finditer(around))
+
+    @cached_property
+    def _firsts(self) -> set[str]:
+        return {text[0] for text in self._tokenizer.added_tokens if text}
+
+
+def _tail(text: str, added: re.Pattern[str]) -> str | None:
+    """What follows the last added token; None where there is none."""
+    end = None
+    for match in added.finditer(text):
+        end = match.end()
+    return None if end is None else text[end:]
 
 
 def _cut(text: str, added: re.Pattern[str]) -> int:
