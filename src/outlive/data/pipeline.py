@@ -74,6 +74,7 @@ class RowReader:
         """
         self.maker.counts = ledger.counts
         drafted = [self._draft(row, ledger) for row in rows]
+        self.maker.encode_ahead([one.draft for one in drafted if isinstance(one, _Drafted)])
         made = [one if isinstance(one, RowResult) else self._made(one, ledger) for one in drafted]
         return [one if isinstance(one, RowResult) else self._seen(one) for one in made]
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from outlive.data.conversation import ROLES, Chat, Conversation, Group, Segments, Text, Tokens, trained_turns
 from outlive.data.groups import group_samples, refuse_groups
@@ -22,6 +24,7 @@ from outlive.data.part_weights import CutText, Piece, part_weights, split_at, we
 from outlive.data.parts_joint import parts_joint
 from outlive.data.sample import Sample, sample_of
 from outlive.data.tokenised import document_samples, under_policy
+from outlive.run.errors import InputError
 from outlive.text.certificate import certify
 from outlive.text.joints import Joints
 from outlive.text.refusal import Refusal
@@ -31,8 +34,11 @@ from outlive.text.written import written
 
 __all__ = ["Draft", "Policy", "Sample", "SampleMaker"]
 
+Ids = npt.NDArray[np.int32]
 LossOn = Literal["assistant", "last_assistant", "completion", "all"]
 TurnEnd = Literal["content", "end_of_turn", "suffix"]
+_NO_IDS = np.zeros(0, np.int32)
+_GUARD = "\n"  # goes before a text to which the tokenizer would add a blank
 _LOOKED_AT_WHOLE = 251  # of so many texts about one is tokenised as a whole, though its bounds show that it may not be
 
 
@@ -69,6 +75,7 @@ class SampleMaker:
     counts: Counter[str] = field(default_factory=Counter)
     groups: bool = False
     lints: list[str] = field(default_factory=list)
+    _ahead: dict[str, Ids] = field(default_factory=dict, repr=False)
 
     @cached_property
     def _adds_blank(self) -> bool:
@@ -108,6 +115,22 @@ class SampleMaker:
         chat = conversation.with_system(self.policy.system)
         return Draft(chat, self.texts(chat), self.lints)
 
+    def encode_ahead(self, drafts: Sequence[Draft]) -> None:
+        """Tokenise what the drafts will need, all of it at once. Text that can't be tokenised is left to `finish`."""
+        texts = list(dict.fromkeys(chain.from_iterable(map(self._needed, drafts))))
+        self._ahead = {}
+        with suppress(InputError):
+            self._ahead = dict(zip(texts, self.tokenizer.encode_all(texts), strict=True))
+
+    def _needed(self, draft: Draft) -> list[str]:
+        conversation = draft.conversation
+        if draft.texts:
+            return [self._guarded(place, piece.text) for text in draft.texts for place, piece in enumerate(text.pieces)]
+        if isinstance(conversation, Text):
+            own = [conversation.prompt, conversation.completion] if conversation.prompt else [conversation.completion]
+            return [self._guarded(place, text) for place, text in enumerate(own)]
+        return []
+
     def make(self, conversation: Conversation) -> list[Sample]:
         """The samples of one conversation, before any cut to the sequence length. Raises Refusal."""
         return self.finish(self.draft(conversation))
@@ -145,20 +168,22 @@ class SampleMaker:
     def text(self, text: Text, ended: bool = True) -> Sample:
         """The sample of a plain text; `ended`: whether the end of text follows it."""
         before, after = self.tokenizer.text_frame()
-        prompt = self.tokenizer.encode(text.prompt) if text.prompt else []
+        prompt = self.encode_after(False, text.prompt) if text.prompt else _NO_IDS
         completion = self.encode_after(bool(text.prompt), text.completion)
         end = after or ([self.tokenizer.eos_id] if self.tokenizer.eos_id is not None else [])
         end = [] if self.policy.turn_end == "content" or not ended else end
         num_prompt = len(before) + len(prompt)
-        weights = np.ones(num_prompt + len(completion) + len(end), dtype=np.float32)
+        tokens = np.concatenate([np.array(before, np.int32), prompt, completion, np.array(end, np.int32)])
+        weights = np.ones(len(tokens), np.float32)
         if text.prompt and self.policy.loss_on != "all":
             weights[:num_prompt] = 0.0
-        return Sample(np.array([*before, *prompt, *completion, *end], dtype=np.int32), weights)
+        return Sample(tokens, weights)
 
     def _segments(self, value: Segments) -> Sample:
         encoded = [self.encode_after(place > 0, text) for place, (text, _) in enumerate(value.segments)]
         flat = [weight for (_, weight), ids in zip(value.segments, encoded, strict=True) for _ in ids]
-        return sample_of([token for ids in encoded for token in ids], under_policy(flat, self.policy.loss_on))
+        tokens = np.concatenate([_NO_IDS, *encoded]).tolist()
+        return sample_of(tokens, under_policy(flat, self.policy.loss_on))
 
     def _all_of(self, chat: Chat) -> Sample:
         """A chat of which every token is a target. It has to be one that could be cut at its turns, too."""
@@ -219,28 +244,33 @@ class SampleMaker:
         """The sample of pieces that follow each other, each tokenised on its own."""
         return self._weighted(pieces, self._encoded(pieces))
 
-    def _encoded(self, pieces: Sequence[Piece]) -> list[list[int]]:
+    def _encoded(self, pieces: Sequence[Piece]) -> list[Ids]:
         return [self.encode_after(place > 0, piece.text) for place, piece in enumerate(pieces)]
 
-    def _weighted(self, pieces: Sequence[Piece], encoded: Sequence[list[int]]) -> Sample:
+    def _weighted(self, pieces: Sequence[Piece], encoded: Sequence[Ids]) -> Sample:
         lengths = [len(own) for own in encoded]
         weights = np.repeat(np.array([piece.weight for piece in pieces], np.float32), lengths)
         place = 0
         for piece, own in zip(pieces, encoded, strict=True):
             if piece.parts:
-                weights[place : place + len(own)] = weights_of(piece, own, self.tokenizer)
+                weights[place : place + len(own)] = weights_of(piece, own.tolist(), self.tokenizer)
             place += len(own)
-        return Sample(np.array(list(chain.from_iterable(encoded)), dtype=np.int32), weights)
+        return Sample(np.concatenate(encoded), weights)
 
-    def encode_after(self, has_before: bool, text: str) -> list[int]:
+    def encode_after(self, has_before: bool, text: str) -> Ids:
         """Ids of `text` alone. Where the tokenizer puts a blank before any text, it is kept out: text goes before."""
-        if not has_before or not self._adds_blank:
-            return self.tokenizer.encode(text)
-        guard = self.tokenizer.encode("\n")
-        guarded = self.tokenizer.encode("\n" + text)
-        if guarded[: len(guard)] != guard:
+        asked = self._guarded(has_before, text)
+        found = self._ahead.get(asked)
+        ids = self.tokenizer.encode_all([asked])[0] if found is None else found
+        if asked is text:
+            return ids
+        guard = self.tokenizer.encode(_GUARD)
+        if ids[: len(guard)].tolist() != guard:
             raise Refusal("not_separable", "the tokenizer joins the prompt's last token with the answer's first")
-        return guarded[len(guard) :]
+        return ids[len(guard) :]
+
+    def _guarded(self, has_before: object, text: str) -> str:
+        return _GUARD + text if has_before and self._adds_blank else text
 
     def served(self, prompt: str, sample: Sample) -> bool:
         """Whether the ids that a server makes of `prompt` are the first of the sample's (invariant 5)."""

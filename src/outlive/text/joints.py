@@ -14,11 +14,14 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from outlive.text.tokenizer import Tokenizer
 
+Ids = npt.NDArray[np.int32]
 _NEAR, _TAIL = 24, 256  # characters: looked back for an added token, at first and at most
 _HEAD, _MOST = 24, 256  # characters: looked ahead at least, and at most
 _SPLITTING = ("Split", "ByteLevel", "Whitespace", "WhitespaceSplit")
@@ -33,7 +36,7 @@ class Joints:
         self._ids_of = lru_cache(maxsize=4096)(tokenizer.encode)
         self._tail_of = lru_cache(maxsize=4096)(lambda near: _tail(near, self._added) if self._added else None)
 
-    def agree(self, pieces: Sequence[str], ids: Sequence[list[int]]) -> bool:
+    def agree(self, pieces: Sequence[str], ids: Sequence[Ids]) -> bool:
         """Whether it is shown that `ids`, those of each of the pieces, are the ids of the joined text, too."""
         added = self._added
         return added is not None and all(
@@ -49,7 +52,7 @@ class Joints:
     def _longest(self) -> int:
         return max(map(len, self._tokenizer.added_tokens), default=0)
 
-    def _agrees(self, before: str, after: str, after_ids: list[int], added: re.Pattern[str]) -> bool:
+    def _agrees(self, before: str, after: str, after_ids: Ids, added: re.Pattern[str]) -> bool:
         tail = self._tail_of(before[-_NEAR:])
         if tail is None:
             tail = _tail(before[-_TAIL:], added)
@@ -65,7 +68,7 @@ class Joints:
             return True
         known = self._ids_of(tail)
         joint = self._tokenizer.encode(tail + after[:cut])
-        return joint[: len(known)] == known and joint[len(known) :] == after_ids[: len(joint) - len(known)]
+        return joint[: len(known)] == known and (joint[len(known) :] == after_ids[: len(joint) - len(known)].tolist())
 
     def _straddles(self, tail: str, after: str, added: re.Pattern[str]) -> bool:
         """Whether an added token would lie across the bound. It begins after those that end before it: the first that
