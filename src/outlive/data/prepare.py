@@ -67,7 +67,7 @@ def prepare(
     policy = Policy(data.loss_on, data.turn_end, data.overlong, data.sequence_length, data.system)
     preparer = Preparer(
         tokenizer, template, policy, columns or {}, outlive_home(), say, progress,
-        data.processes, elsewhere,
+        data.processes, elsewhere, data.tokenize_with,
     )  # fmt: skip
     share = data.validation if isinstance(data.validation, float) else 0.0
     train, validation, ledgers = [], [], []

@@ -31,6 +31,7 @@ from outlive.run.config import Source
 from outlive.run.errors import InputError
 from outlive.run.files import hash_json, place_folder, writable, write_atomic
 from outlive.run.notes import to_stderr
+from outlive.text.fast_tokenizer import TokenizeWith, tokenize_with
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
 
@@ -63,7 +64,7 @@ class Preparer:
     """Everything that decides which tokens a row becomes, and who does the work.
 
     `processes`: how many make chunks; 1: this one does; None: as the size asks for. `elsewhere` makes them
-    instead, where it is given.
+    instead, where it is given. `tokenize_with`: what gives the ids, which are the same.
     """
 
     tokenizer: Tokenizer
@@ -75,6 +76,7 @@ class Preparer:
     progress: Callable[[Progress], None] = no_progress
     processes: int | None = 1
     elsewhere: Mapper | None = None
+    tokenize_with: TokenizeWith = "tokenizers"
 
     def key(self, source: Source, identity: str, share: float, side: str) -> str:
         """The store's name: a hash of all that its content depends on. `identity`: a hash of the source's rows."""
@@ -147,6 +149,9 @@ class _Build:
     def run(self) -> None:
         """Build them, or go on where an earlier attempt was stopped."""
         before = [_marks(path) for path in self.files.files]
+        mine = self.preparer
+        if mine.tokenize_with != "auto" or self.all_bytes > MIN_BYTES:  # its self-test takes a moment
+            tokenize_with(mine.tokenizer, mine.tokenize_with, mine.say)
         with unfinished(self.folders["train"], self.alone) as folder:
             recipe = self._recipe()
             fold = self._fold(folder, recipe)

@@ -129,15 +129,15 @@ class SampleBatch:
     def renumbered(self, first_group: int) -> pa.RecordBatch:
         """The batch with its groups numbered from `first_group`."""
         place = self.batch.schema.get_field_index("group")
-        groups = self.batch.column("group").to_numpy() + first_group
+        groups = as_numpy(self.batch.column("group")) + first_group
         return self.batch.set_column(place, self.batch.schema.field("group"), _numbers(groups))
 
 
 def with_weights(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch that had no column of weights, with one: 1 for each target, else 0."""
     labels = batch.column("labels")
-    offsets = np.asarray(labels.offsets)
-    weights = (labels.values.to_numpy() != IGNORED).astype(np.float32)
+    offsets = as_numpy(labels.offsets)
+    weights = (as_numpy(labels.values) != IGNORED).astype(np.float32)
     place = batch.schema.get_field_index("content_hash") + 1
     return batch.add_column(place, pa.field("weight", pa.list_(pa.float32())), _lists(weights, offsets))
 
@@ -146,7 +146,15 @@ def _joined(arrays: Sequence[npt.NDArray[Any]], dtype: type) -> npt.NDArray[Any]
     return np.concatenate(arrays).astype(dtype, copy=False) if arrays else np.zeros(0, dtype)
 
 
-# pa.array() would import pandas where that is installed, which takes longer than a small data set.
+# pa.array() and to_numpy() import pandas where that is installed, which takes longer than a small data set.
+def as_numpy(values: pa.Array) -> npt.NDArray[Any]:
+    """Numbers of an Arrow array without nulls, as a view."""
+    dtype = np.dtype(values.type.to_pandas_dtype())
+    if not len(values):
+        return np.zeros(0, dtype)
+    return np.frombuffer(values.buffers()[1], dtype, len(values), values.offset * dtype.itemsize)
+
+
 def _numbers(values: npt.NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from outlive.data.record_batch import IGNORED, Column
+from outlive.data.record_batch import IGNORED, Column, as_numpy
 from outlive.run.errors import InputError
 from outlive.run.files import hash_file
 
@@ -49,7 +49,7 @@ class Store:
             raise _damaged(folder / MANIFEST, f"{type(error).__name__}: {error}") from None
         self._batches = [batch for name in self.manifest["files"] for batch in read_batches(folder / name)]
         self._first = np.cumsum([0] + [batch.num_rows for batch in self._batches])
-        offsets = [np.asarray(batch.column("input_ids").offsets) for batch in self._batches]
+        offsets = [as_numpy(batch.column("input_ids").offsets) for batch in self._batches]
         lengths = [np.diff(offset).astype(np.int32) for offset in offsets]
         self.lengths: npt.NDArray[np.int32] = np.concatenate(lengths) if lengths else np.zeros(0, np.int32)
 
@@ -75,7 +75,7 @@ class Store:
         """One sample's value of a column: a numpy view for lists, else a Python number or text."""
         batch_index = int(np.searchsorted(self._first, index, side="right")) - 1
         scalar = self._batches[batch_index].column(column)[index - int(self._first[batch_index])]
-        return scalar.values.to_numpy(zero_copy_only=False) if isinstance(scalar, pa.ListScalar) else scalar.as_py()
+        return as_numpy(scalar.values) if isinstance(scalar, pa.ListScalar) else scalar.as_py()
 
     def tokens(self, index: int) -> npt.NDArray[np.int32]:
         """Token ids, int32 [L]."""
@@ -95,14 +95,14 @@ class Store:
 
     def max_token(self) -> int:
         """The largest token id; -1 where there is no token."""
-        flat = [batch.column("input_ids").values.to_numpy() for batch in self._batches]
+        flat = [as_numpy(batch.column("input_ids").values) for batch in self._batches]
         return max((int(ids.max()) for ids in flat if len(ids)), default=-1)
 
     def whole_column(self, column: str) -> npt.NDArray[Any]:
         """A column of single numbers, of all samples."""
         if not self._batches:
             return np.zeros(0, np.int64)
-        return np.concatenate([batch.column(column).to_numpy(zero_copy_only=False) for batch in self._batches])
+        return np.concatenate([as_numpy(batch.column(column)) for batch in self._batches])
 
 
 def read_batches(path: Path) -> list[pa.RecordBatch]:

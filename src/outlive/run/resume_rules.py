@@ -54,6 +54,7 @@ KEYS: dict[str, tuple[Kind, str]] = {
     "data.bad_rows": ("free", "decides only what is refused; rows that are left out are compared by content"),
     "data.packing": ("ask", _ORDER),
     "data.processes": ("free", "decides only who prepares the rows"),
+    "data.tokenize_with": ("free", "the ids are the same"),
     "data.chat_template": ("free", _NAMED),
     "data.system": ("ask", LEARNT),
     "data.date": ("ask", "a template that tells the date gives other tokens"),

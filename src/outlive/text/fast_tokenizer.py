@@ -1,0 +1,166 @@
+"""fastokens in the place of the `tokenizers` library: several times as fast, and used only where it is as exact.
+
+`tokenizers` is the truth. Before anything is tokenised with fastokens the two have to give equal ids for texts that
+tokenizers differ on, this tokenizer's own special tokens among them; after that one text in a thousand is tokenised by
+both, and a difference stops the work.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer as Backend
+
+from outlive.run.errors import InputError
+from outlive.text.tokenizer import Tokenizer
+
+TokenizeWith = Literal["auto", "tokenizers", "fastokens"]
+KEY = "data.tokenize_with"
+COMPARED = 1000  # of so many texts one is tokenised by both
+_FIX = f"set {KEY}=tokenizers"
+_SAMPLES = (
+    "Hello, world!",
+    "it's we'll I'd YOU'RE don’t",
+    "  two  blanks ",
+    "\n\n\nlines\r\n\tand\ttabs \n ",
+    " \xa0\u3000\u2028x",
+    "1 12 123 1234 12345678901234567890",
+    "3.14e-10 0xFF 1,000,000 ½ Ⅻ ٣٤٥",
+    "a" * 300,
+    " " * 300,
+    "\n" * 100,
+    "=" * 200,
+    "def f(x):\n    return x ** 2  # done\n\n\nclass A:\n\tpass\n",
+    '{"a": [1, 2.5, null], "b": {"c": "d\\n"}}',
+    "<a href='x'>&amp;</a>",
+    "Größe façade naïve Ångström İstanbul ŞÇ",
+    "Ελληνικά Русский язык українська",
+    "العربية עברית हिन्दी தமிழ் ไทย",
+    "我们在河边走了很久。日本語のテキスト 한국어",
+    "e\u0301 a\u0308\u0323 n\u0303o \u0301alone",
+    "ﬁ ﬀ ℌ ① ㎏",
+    "👍🏽👩\u200d👩\u200d👧\u200d👦🇩🇪❤️",
+    "\ufeffbom \u200bzero\u200dwidth \xadsoft",
+    "\x00\x01\x7f\x80�\ud7ff\ue000\U0010ffff",
+    "CamelCaseWordsAndSNAKE_CASE_words",
+    "http://example.org/a?b=c&d=%20#e",
+    "!!!???...---___***",
+    "“quotes” «guillemets» ‘single’",
+    "\\frac{1}{2} $x^2$ \\n \\u00e9",
+    "<|im_start|>user\nHi<|im_end|>\n",
+    "<s>[INST] x [/INST]</s>",
+    "<|endoftext|><|endoftext|>",
+    "<think>\n\n</think>",
+    "<0x0A>▁▁x",
+    "",
+    " ",
+    "\n",
+    "a",
+    "'",
+    "'s",
+    "1",
+    "é",
+    "\u0301",
+    "🙂",
+)
+_ALPHABETS = (
+    "abcdefgh XYZ.,'\n",
+    "0123456789 -+.",
+    "äöüßéèêñç ’",
+    "αβγ дежз",
+    "漢字かなカナ、。",
+    " \n\t\r",
+    "<|>[]/_#im",
+    "🙂👍❤️\u200d",
+)
+
+
+def tokenize_with(tokenizer: Tokenizer, how: TokenizeWith, say: Callable[[str], None]) -> None:
+    """Make a tokenizer use fastokens, where `how` asks for it or, with "auto", where it is installed and as exact.
+
+    Raises InputError where "fastokens" is asked for and can't be used. `say` tells why "auto" does not use it.
+    """
+    if how == "tokenizers" or tokenizer.encoder is not None:
+        return
+    try:
+        fast = Fast(tokenizer.backend)
+    except ImportError:
+        if how == "fastokens":
+            fix = f"pip install 'outlive[fast]', or {_FIX}"
+            raise InputError("fastokens is not installed", where=KEY, fix=fix) from None
+        return
+    except Exception as error:  # it raises what it likes for a tokenizer that it does not know
+        reason = (
+            f"fastokens does not take this tokenizer: {str(error).strip().splitlines()[0] if str(error) else error!r}"
+        )
+    else:
+        different = fast.first_difference(self_test_texts(tokenizer))
+        if different is None:
+            tokenizer.encoder = fast
+            return
+        reason = f"fastokens gives other ids than tokenizers for the text {different[:60]!r}"
+    if how == "fastokens":
+        raise InputError(reason, where=f"{KEY}: {tokenizer.folder}", fix=_FIX)
+    say(f"{reason}; tokenizers is used")
+
+
+class Fast:
+    """A tokenizer of fastokens, made from one of `tokenizers`, with which it is compared on the way.
+
+    Raises ImportError, and whatever fastokens raises for a tokenizer that it does not know.
+    """
+
+    def __init__(self, truth: Backend) -> None:
+        from fastokens import Tokenizer as Made
+
+        self._truth, self._split_special = truth, bool(truth.encode_special_tokens)
+        self._fast: Any = Made.from_json_str(truth.to_str())
+        self._until_compared = 0
+
+    def __reduce__(self) -> tuple[type[Fast], tuple[Backend]]:
+        return Fast, (self._truth,)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text."""
+        return list(self._fast.encode(text, False, self._split_special).ids)
+
+    def encode_all(self, texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
+        """The ids of each text. Raises InputError where a text that is compared shows a difference."""
+        ids, offsets = self._fast.encode_batch_flat(list(texts), False, self._split_special)
+        flat = np.frombuffer(ids, np.uint32).astype(np.int32)
+        bounds = np.frombuffer(offsets, np.uint64).tolist()
+        found = [flat[bounds[place] : bounds[place + 1]] for place in range(len(texts))]
+        self._compare(texts, found)
+        return found
+
+    def _compare(self, texts: Sequence[str], found: Sequence[npt.NDArray[np.int32]]) -> None:
+        place = self._until_compared
+        while place < len(texts):
+            if found[place].tolist() != self._true(texts[place]):
+                what = f"fastokens gives other ids than tokenizers for the text {texts[place][:100]!r}"
+                raise InputError(what, where=KEY, fix=_FIX)
+            place += COMPARED
+        self._until_compared = place - len(texts)
+
+    def _true(self, text: str) -> list[int]:
+        return list(self._truth.encode(text, add_special_tokens=False).ids)
+
+    def first_difference(self, texts: Sequence[str]) -> str | None:
+        """The first text that gets other ids than from `tokenizers`; None where all are equal."""
+        return next((text for text in texts if self.encode(text) != self._true(text)), None)
+
+
+def self_test_texts(tokenizer: Tokenizer) -> list[str]:
+    """Texts on which tokenizers differ: scripts, blanks, digits, marks, and this one's own added tokens in them."""
+    made = [*_SAMPLES, *("\n\n".join(_SAMPLES[place::7]) for place in range(7))]
+    for text in list(tokenizer.added_tokens)[:200]:
+        made += [text, f"a{text}b", f" {text} {text}\n", text[:-1], text.upper(), f"\n{text * 2}"]
+    source = random.Random(0)
+    for number in range(400):
+        alphabet = "".join(source.sample(_ALPHABETS, 1 + number % 4))
+        made.append("".join(source.choices(alphabet, k=source.randrange(1, 60))))
+    return made
