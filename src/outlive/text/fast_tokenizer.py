@@ -94,9 +94,8 @@ def tokenize_with(tokenizer: Tokenizer, how: TokenizeWith, say: Callable[[str], 
             raise InputError("fastokens is not installed", where=KEY, fix=fix) from None
         return
     except Exception as error:  # it raises what it likes for a tokenizer that it does not know
-        reason = (
-            f"fastokens does not take this tokenizer: {str(error).strip().splitlines()[0] if str(error) else error!r}"
-        )
+        why = str(error).strip() or type(error).__name__
+        reason = f"fastokens does not take this tokenizer: {why.splitlines()[0]}"
     else:
         different = fast.first_difference(self_test_texts(tokenizer))
         if different is None:
