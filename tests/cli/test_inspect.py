@@ -266,7 +266,7 @@ def broken(tmp_path: Path, folder: Path, rows: Path) -> Iterator[tuple[list[obje
     yield [tmp_path / "empty.jsonl"], "no row"
     yield [tmp_path / "junk.jsonl"], "binary"
     yield [tmp_path / "p.jsonl"], "Parquet"
-    yield [tmp_path / "dir"], "neither a run"
+    yield [tmp_path / "dir"], "no file of rows"
     yield [tmp_path / "missing.yaml"], "missing.yaml"
     yield [rows, "--tokenizer", tmp_path / "nowhere"], "does not exist"
     yield [rows, "--tokenizer", tmp_path / "dir"], "no tokenizer.json"

@@ -26,7 +26,7 @@ CHOICES = {
 
 def command(
     target: Annotated[
-        Path | None, typer.Argument(metavar="TARGET", help="Rows (.jsonl), a run file, a run or a store.")
+        str | None, typer.Argument(metavar="TARGET", help="Rows (.jsonl, a folder, a URL), a run file, a run, a store.")
     ] = None,
     tokenizer: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder with the tokenizer.json.")] = None,
     chat_template: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the tokenizer's own.")] = None,
@@ -79,7 +79,7 @@ def command(
 
 
 def _certify(
-    target: Path | None, template: Path | None, tokenizer: Path | None, special: list[str], as_json: bool
+    target: str | None, template: Path | None, tokenizer: Path | None, special: list[str], as_json: bool
 ) -> None:
     from outlive.cli.certify import certify_file
     from outlive.run.errors import InputError
@@ -179,7 +179,7 @@ def title_of(opened: Opened, source: SourceRows, item: Item) -> str:
     return f"{title} of {Path(source.name).name}" if len(opened.sources) > 1 else title
 
 
-def _write_page(opened: Opened, target: Path, file: Path, rows: int | None, row: int | None) -> None:
+def _write_page(opened: Opened, target: str, file: Path, rows: int | None, row: int | None) -> None:
     from outlive.cli.show.inspect_page import inspect_page
     from outlive.cli.show.inspect_payload import Shown, length_of
     from outlive.cli.show.inspect_statistics import statistics_html
@@ -200,7 +200,7 @@ def _write_page(opened: Opened, target: Path, file: Path, rows: int | None, row:
     targets = num_targets if opened.tokenizer is not None else None
     statistics = statistics_html(lengths, targets, _ledgers(opened)) if row is None else ""
     sources = [source.name + (f" · {source.side}" if source.side != "train" else "") for source in opened.sources]
-    title = target.name or target.resolve().name
+    title = Path(target).name or Path(target).resolve().name
     write_atomic(file, inspect_page(title, opened.tokenizer, shown, sources, opened.facts, notes, statistics))
     if row is None:
         show_ledger(make_console(), _ledgers(opened))

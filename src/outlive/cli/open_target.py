@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlive.data.conversation import Conversation
 from outlive.data.ledger import Ledger
-from outlive.data.rows import check_rows_file
+from outlive.data.rows_file import check_rows_file, compression
 from outlive.run.errors import InputError
 from outlive.text.refusal import Refusal
 
@@ -87,8 +87,9 @@ class Opened:
     notes: list[str] = field(default_factory=list)
 
 
-def open_target(target: Path, options: Options) -> Opened:
-    """Open whatever `target` is. Raises InputError where it is nothing that can be looked into."""
+def open_target(named: str, options: Options) -> Opened:
+    """Open whatever is named. Raises InputError where it is nothing that can be looked into."""
+    target = Path(named)
     if options.special and (target.is_dir() or target.suffix in RUN_FILES or options.tokenizer is None):
         raise InputError("--special is for rows, with a tokenizer", fix="name a file of rows and --tokenizer DIR")
     if target.is_dir():
@@ -98,25 +99,20 @@ def open_target(target: Path, options: Options) -> Opened:
             return open_run_folder(target, options)
         if _is_store(target / "manifest.json"):
             return open_store(target, options)
-        raise InputError(
-            "the folder is neither a run (no run.yaml) nor a store (no manifest.json of one)",
-            where=str(target),
-            fix="name a file of rows, a run file, a run folder or a store",
-        )
     if target.suffix in RUN_FILES:
         from outlive.cli.open_store import open_run_file
 
         return open_run_file(target, options)
-    return open_rows(target, options)
+    return open_rows(named, options)
 
 
-def open_rows(path: Path, options: Options) -> Opened:
-    """A bare file of rows: as samples where a tokenizer is named, else as text."""
-    check_rows_file(path)
+def open_rows(path: str, options: Options) -> Opened:
+    """Bare files of rows: as samples where a tokenizer is named, else as text."""
     notes: list[str] = []
-    ledger = Ledger(str(path), format=options.format or "", format_reason="named by --format")
+    files = files_of(path, notes)
+    ledger = Ledger(path, format=options.format or "", format_reason="named by --format")
     if options.tokenizer is None:
-        return _as_texts(path, options, ledger, notes)
+        return _as_texts(files, options, ledger, notes)
     tokenizer = load_tokenizer(options.tokenizer)
     tokenizer.add_special(options.special)
     template = read_template(options.chat_template, tokenizer)
@@ -127,7 +123,7 @@ def open_rows(path: Path, options: Options) -> Opened:
     policy = options.said(*POLICY)
     facts |= {"loss on": policy.get("loss_on", "assistant"), "turn end": policy.get("turn_end", "end_of_turn")}
     facts |= {name.replace("_", " "): str(policy[name]) for name in POLICY[2:] if name in policy}
-    source = as_samples([path], tokenizer, template, policy, ledger, options.limit, groups=True)
+    source = as_samples(files, tokenizer, template, policy, ledger, options.limit, groups=True)
     return Opened([source], tokenizer, facts, notes)
 
 
@@ -165,7 +161,18 @@ def as_samples(
     return SourceRows(ledger.source, items(), ledger)
 
 
-def _as_texts(path: Path, options: Options, ledger: Ledger, notes: list[str]) -> Opened:
+def files_of(path: str, notes: list[str]) -> Sequence[Path]:
+    """The files that a path, a pattern or a URL stands for. Raises InputError."""
+    place = Path(path)
+    if place.is_file() and compression(place) is None:  # as most are: what else there is need not be loaded
+        check_rows_file(place)
+        return [place]
+    from outlive.data.sources import resolve_path
+
+    return resolve_path(path, notes.append).files
+
+
+def _as_texts(files: Sequence[Path], options: Options, ledger: Ledger, notes: list[str]) -> Opened:
     from outlive.data.texts import read_texts
 
     if unused := options.said("chat_template", *POLICY[1:]):
@@ -173,7 +180,7 @@ def _as_texts(path: Path, options: Options, ledger: Ledger, notes: list[str]) ->
         raise InputError(f"{names} says nothing without a tokenizer", fix="name one: --tokenizer DIR")
 
     def items() -> Iterator[Item]:
-        for result in read_texts([path], ledger, options.loss_on or "assistant", options.limit):
+        for result in read_texts(files, ledger, options.loss_on or "assistant", options.limit):
             row = result.row.index
             if result.refusal is not None or result.conversation is None:
                 yield Item(row, refusal=result.refusal)
@@ -182,7 +189,7 @@ def _as_texts(path: Path, options: Options, ledger: Ledger, notes: list[str]) ->
                 yield Item(row, conversation=result.conversation, trained=result.trained, lints=names)
 
     notes.append("this is the text of the rows, since no tokenizer was named: --tokenizer DIR shows the tokens")
-    return Opened([SourceRows(str(path), items(), ledger)], None, {}, notes)
+    return Opened([SourceRows(ledger.source, items(), ledger)], None, {}, notes)
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:

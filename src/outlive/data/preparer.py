@@ -167,7 +167,7 @@ class _Build:
                     self._show(fold, read)
             if [_marks(path) for path in self.files.files] != before or self._is_another():
                 raise InputError("the data changed while it was read", where=self.files.name, fix="run again")
-            fold.close(read, self.preparer.about(self.files.identity))
+            fold.close(read, {**self.preparer.about(self.files.identity), **self.files.about})
             for side, final in self.folders.items():
                 place_folder(folder / side, final, if_exists="keep")
 

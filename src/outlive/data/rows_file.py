@@ -16,6 +16,7 @@ BOM = b"\xef\xbb\xbf"
 _LOOK = 1 << 16  # bytes at a file's beginning that show what it is
 _BLANK = b"\xef\xbb\xbf \r\n\t"
 
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _MAGIC = {
     b"\x1f\x8b": "a gzip file",
     b"PK\x03\x04": "a zip file",
@@ -83,6 +84,18 @@ def rows_form(path: Path) -> Form:
         what = "the file holds no row: it " + ("has only white space" if begin else "is empty (0 bytes)")
         raise InputError(what, where=str(path), fix=f"name a file with {_LINES}")
     return _text_form(path, begin.removeprefix(BOM).decode("utf-8", "replace"), len(begin) < _LOOK)
+
+
+def compression(path: Path) -> str | None:
+    """How a file is compressed, by its first bytes: gzip, bzip2, xz or zstd. None where it is not, or can't be read."""
+    try:
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            begin = file.read(8)
+    except OSError:  # whoever reads the rows says why
+        return None
+    return next((kind for magic, kind in _COMPRESSED.items() if begin.startswith(magic)), None)
 
 
 def unreadable(path: Path, error: OSError) -> InputError:

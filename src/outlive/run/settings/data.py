@@ -28,15 +28,18 @@ RowFormat = Literal[
 
 
 class Source(Section):
-    """One source of rows: a file (`path`), or a data set of the Hugging Face hub (`hub`)."""
+    """One source of rows: files (`path`), or a data set of the Hugging Face hub (`hub`)."""
 
     omit_null: ClassVar[bool] = True  # written out without its null keys: a source has either path or hub
 
     path: str | None = None
-    """A file of rows: JSON Lines, a JSON array, Parquet, Arrow or CSV. Relative to the current directory, not to the
-    run file."""
+    """A file of rows (JSON Lines, a JSON array, Parquet, Arrow or CSV, also compressed), a folder of them, a pattern
+    such as data/*.jsonl, or a URL (s3://, gs://, https://, hf://). Relative to the current directory, not to the run
+    file."""
     hub: str | None = None
     """A data set of the Hugging Face hub, as org/name."""
+    subset: str | None = None
+    """Which of a hub data set's configurations, where it has several."""
     split: str | None = None
     """Which split of a hub data set; null means train."""
     revision: str | None = None
@@ -64,7 +67,7 @@ class Source(Section):
     def _one_place(self) -> Source:
         if (self.path is None) == (self.hub is None):
             raise Mistake("a source is either a path or a hub data set", fix="set exactly one of path and hub")
-        for key in ("split", "revision"):
+        for key in ("subset", "split", "revision"):
             if self.path is not None and getattr(self, key) is not None:
                 raise Mistake(
                     "only hub data sets have this", key=(key,), fix=f"remove {key}, or use hub instead of path"
