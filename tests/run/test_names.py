@@ -68,6 +68,7 @@ MAPPED = """
     stop.steps: max_steps train_iters
     export.merged: merge_lora
     batch.micro_sequences: micro_batch_size per_device_train_batch_size train_micro_batch_size_per_gpu
+    data.pass_ends: stopping_strategy
     data.processes: dataset_num_proc dataset_processes num_proc preprocessing_num_workers
     data.packing: neat_packing pack packed packing sample_packing use_packed_sequences
     optimizer.name: optim

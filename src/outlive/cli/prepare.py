@@ -12,7 +12,7 @@ import typer
 from outlive.run.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    from outlive.data.plan import Layout, Plan
+    from outlive.data.plan import Mixture, Plan
     from outlive.data.prepare import Prepared
     from outlive.data.preparer import Mapper
     from outlive.run.config import Run
@@ -116,7 +116,7 @@ def _export(run: Run, prepared: Prepared, tokenizer: Tokenizer, name: str, to: P
     from outlive.data.export import export
     from outlive.data.export_rows import Outgoing
     from outlive.data.plan import make_plan
-    from outlive.data.prepare import validation_plan
+    from outlive.data.prepare import layout_of, validation_plan
 
     layout = layout_of(run)
     about: dict[str, Any] = {"run": run.name}
@@ -125,7 +125,7 @@ def _export(run: Run, prepared: Prepared, tokenizer: Tokenizer, name: str, to: P
         validation = validation_plan(prepared.validation, layout) if prepared.validation else None
         plans = [make_plan(prepared.train, layout, run.seed, 0), validation]
         about |= {"packing": layout.packing, "sequence_length": layout.sequence_length, "seed": run.seed, "epoch": 0}
-    elif any(weight != 1 for weight in prepared.train.weights):
+    elif any(weight != 1 for weight in prepared.train.weights) or prepared.train.beyond_weights:
         typer.echo("note: each sample is exported once; the sources' weights count with --order plan", err=True)
     mixtures = {"train": prepared.train, "validation": prepared.validation}
     sides = {
@@ -136,18 +136,10 @@ def _export(run: Run, prepared: Prepared, tokenizer: Tokenizer, name: str, to: P
     return {"folder": str(to), **export(name, sides, to, tokenizer, about)}
 
 
-def layout_of(run: Run) -> Layout:
-    """How the run's packs are made and grouped."""
-    from outlive.data.plan import Layout
-
-    return Layout.of(
-        run.data.sequence_length, tokens=run.batch.tokens, sequences=run.batch.sequences, packing=run.data.packing
-    )
-
-
 def plan_facts(run: Run, prepared: Prepared) -> dict[str, Any]:
     """What the first epoch's plan holds: packs, steps, tokens, targets, and how full the packs are (0 to 1)."""
     from outlive.data.plan import make_plan, refuse_empty
+    from outlive.data.prepare import layout_of
 
     layout = layout_of(run)
     plan = refuse_empty(make_plan(prepared.train, layout, run.seed, 0))
@@ -161,7 +153,27 @@ def plan_facts(run: Run, prepared: Prepared) -> dict[str, Any]:
         "segments": len(plan.store),
         "tokens": num_tokens,
         "fill": num_tokens / max(1, plan.num_packs * layout.sequence_length),
+        **({"sources": mixed(prepared.train, plan)} if len(prepared.train.stores) > 1 else {}),
     }
+
+
+def mixed(mixture: Mixture, plan: Plan) -> list[dict[str, Any]]:
+    """What the first pass takes of each source: samples and tokens there, tokens taken and their share, passes."""
+    import numpy as np
+
+    taken = np.bincount(plan.store, plan.end - plan.start, len(mixture.stores)).astype(int).tolist()
+    visits = mixture.visits(0)
+    return [
+        {
+            "source": store.manifest["source"],
+            "samples": len(store),
+            "tokens": size.tokens,
+            "tokens_taken": tokens,
+            "share": tokens / max(1, sum(taken)),
+            "passes": stretch.number / max(1, size.units),
+        }
+        for store, size, stretch, tokens in zip(mixture.stores, mixture.sizes, visits, taken, strict=True)
+    ]
 
 
 def facts_for_people(run: Run, prepared: Prepared, plan: dict[str, Any]) -> dict[str, str]:
@@ -183,6 +195,10 @@ def facts_for_people(run: Run, prepared: Prepared, plan: dict[str, Any]) -> dict
         "steps": f"{plan['steps_per_epoch']:,} per epoch, of up to {counted(plan['packs_per_step'], 'pack')}",
         "stores": ", ".join(str(store.folder) for store in [*stores, *validation]),
     }
+    for place, one in enumerate(plan.get("sources", [])):
+        facts["mixed" if place == 0 else " " * place] = (
+            f"{one['share']:6.1%} of the tokens, {one['passes']:.2f} passes: {one['source']}"
+        )
     if run.data.packing != "none":
         facts["note"] = "training packs only where it is proved that documents stay apart; else each sample has its own"
     return facts

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from outlive.data.mixing import Mixing, Size, Stretch, interleaved
 from outlive.data.order import order_key, permutation, permuted
 from outlive.data.packing import best_fit, concatenated, one_each
 from outlive.data.store import Store
@@ -41,22 +43,62 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Mixture:
-    """Stores and how often each is seen per epoch: weight 1.0 is once, 0.5 half of it (another half next epoch)."""
+    """Stores and how often each is seen per epoch: weight 1.0 is once, 0.5 half of it (another half next epoch).
+
+    `mixing`: what else the weights may mean, and how often a store may be seen in all.
+    """
 
     stores: Sequence[Store]
     weights: Sequence[float]
+    mixing: Mixing | None = None
 
     def weighted(self) -> list[tuple[Store, float]]:
         """Each store with its weight."""
         return list(zip(self.stores, self.weights, strict=True))
+
+    @cached_property
+    def units(self) -> list[tuple[Int, Int]]:
+        """Of each store the first sample of every unit and how many samples it has."""
+        found = []
+        for store in self.stores:
+            group = store.whole_column("group")
+            first = np.flatnonzero(np.diff(group, prepend=-1)).astype(np.int64)
+            found.append((first, np.diff(np.append(first, len(group)))))
+        return found
+
+    @cached_property
+    def sizes(self) -> list[Size]:
+        """The units and tokens of each store."""
+        pairs = zip(self.units, self.stores, strict=True)
+        return [Size(len(first), int(store.lengths.sum(dtype=np.int64))) for (first, _), store in pairs]
+
+    @cached_property
+    def _mixing(self) -> Mixing:
+        return self.mixing or Mixing(self.weights)
+
+    @property
+    def beyond_weights(self) -> dict[str, Any]:
+        """What decides the visits besides the weights as passes; empty where nothing does."""
+        mixing = self._mixing
+        said = {} if mixing.by == "passes" else {"by": mixing.by, "pass_ends": mixing.pass_ends}
+        capped = any(cap is not None for cap in mixing.epochs)
+        return said | ({"epochs": list(mixing.epochs), "used_up": mixing.used_up} if capped else {})
+
+    def visits(self, epoch: int) -> list[Stretch]:
+        """Which visits of each store's units a pass holds."""
+        return self._mixing.visits(self.sizes, epoch)
+
+    def is_over(self, epoch: int) -> bool:
+        """Whether nothing is left for a pass and all after it: the stores' epochs are used up."""
+        return self._mixing.is_over(self.sizes, epoch)
 
 
 @dataclass(frozen=True)
 class Layout:
     """How packs are made and grouped: `packs_per_step` whole packs of at most `sequence_length` tokens each.
 
-    `window`: None packs over all units (global); a number packs within windows of that many units (windowed), for
-    streams whose end is not known.
+    `window`: None packs over all units (global); a number packs within windows of that many units (windowed): the
+    packs of a window depend on its units alone.
     """
 
     sequence_length: int
@@ -123,23 +165,57 @@ def rank_packs(packs: range, rank: int, world: int) -> list[int | None]:
 def make_plan(mixture: Mixture, layout: Layout, seed: int, epoch: int) -> Plan:
     """The plan of one epoch. Units (groups, or single samples) stay whole, except under `packing: concatenate`.
 
-    Best fit runs over the units in a keyed order, which breaks ties; the packs are shuffled after packing.
+    Best fit runs over the units in a keyed order, which breaks ties; the packs are shuffled after packing. With a
+    window the units come in the order of the sources, mixed evenly, and each window of them is a plan of its own.
     """
-    store, first, count = _units(mixture, seed, epoch)
-    unit_order = permutation(len(store), order_key(seed, epoch, "units"))
-    store, first, count = store[unit_order], first[unit_order], count[unit_order]
+    units = _units(mixture, seed, epoch, in_order=layout.window is not None)
+    if layout.window is None:
+        return _plan_of(mixture, layout, units, (seed, epoch))
+    window = layout.window
+    parts = [
+        _plan_of(mixture, layout, Units(*(column[begin : begin + window] for column in units)), (seed, epoch, begin))
+        for begin in range(0, len(units.store), window)
+    ]
+    return _joined(parts, epoch, layout)
+
+
+class Units(NamedTuple):
+    """Units of stores, one entry each: the store, the first sample and how many samples it has."""
+
+    store: Int
+    first: Int
+    num_samples: Int
+
+
+def _plan_of(mixture: Mixture, layout: Layout, units: Units, key: tuple[int, ...]) -> Plan:
+    """The plan of some units. `key`: what its order depends on; seed and epoch first."""
+    unit_order = permutation(len(units.store), order_key(*key[:2], "units", *key[2:]))
+    store, first, count = (column[unit_order] for column in units)
+    pack_key = order_key(*key[:2], "packs", *key[2:])
     lengths = _unit_lengths(mixture, store, first, count)
     _check_fit(lengths, layout)
     if layout.packing == "concatenate":
         if (count > 1).any():
             raise InputError("packing: concatenate cuts samples, but groups must stay whole", fix="packing: best_fit")
         unit, start, end, pack = concatenated(lengths, layout.sequence_length)
-        return _plan(epoch, layout, seed, store[unit], first[unit], start, end, pack)
-    pack_of = _pack(lengths, layout)
+        return _plan(key[1], layout, pack_key, store[unit], first[unit], start, end, pack)
+    pack_of = one_each(lengths) if layout.packing == "none" else best_fit(lengths, layout.sequence_length)
     unit = np.repeat(np.arange(len(count)), count)
     sample = first[unit] + np.arange(len(unit)) - np.repeat(np.cumsum(count) - count, count)
     end = _sample_lengths(mixture, store[unit], sample)
-    return _plan(epoch, layout, seed, store[unit], sample, np.zeros_like(end), end, pack_of[unit])
+    return _plan(key[1], layout, pack_key, store[unit], sample, np.zeros_like(end), end, pack_of[unit])
+
+
+def _joined(parts: Sequence[Plan], epoch: int, layout: Layout) -> Plan:
+    """Plans one after the other."""
+    if not parts:
+        none = np.zeros(0, np.int64)
+        return Plan(epoch, layout, np.zeros(1, np.int64), none, none, none, none, none)
+    firsts = np.cumsum([0, *(len(part.store) for part in parts)])
+    bounds = [part.pack_start[:-1] + first for part, first in zip(parts, firsts, strict=False)]
+    pack_start = np.concatenate([*bounds, firsts[-1:]]).astype(np.int64)
+    names = ("store", "sample", "start", "end", "part")
+    return Plan(epoch, layout, pack_start, *(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def refuse_empty(plan: Plan) -> Plan:
@@ -153,38 +229,15 @@ def refuse_empty(plan: Plan) -> Plan:
     return plan
 
 
-def _pack(lengths: Int, layout: Layout) -> Int:
-    if layout.packing == "none":
-        return one_each(lengths)
-    window = layout.window or max(1, len(lengths))
-    packed, num_packs = [], 0
-    for begin in range(0, len(lengths), window):
-        pack_of = best_fit(lengths[begin : begin + window], layout.sequence_length)
-        packed.append(pack_of + num_packs)
-        num_packs += int(pack_of.max()) + 1
-    return np.concatenate(packed) if packed else np.zeros(0, np.int64)
-
-
-def _plan(epoch: int, layout: Layout, seed: int, store: Int, sample: Int, start: Int, end: Int, pack: Int) -> Plan:
+def _plan(epoch: int, layout: Layout, key: int, store: Int, sample: Int, start: Int, end: Int, pack: Int) -> Plan:
     num_packs = int(pack.max()) + 1 if len(pack) else 0
-    place = _pack_places(num_packs, pack, layout, order_key(seed, epoch, "packs"))
+    place = permutation(num_packs, key)
     by_place = np.argsort(place[pack], kind="stable")
     counts = np.bincount(place[pack], minlength=num_packs)
     pack_start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     part = _parts(store, sample, start)
     columns = (column[by_place] for column in (store, sample, start, end, part))
     return Plan(epoch, layout, pack_start, *columns)
-
-
-def _pack_places(num_packs: int, pack: Int, layout: Layout, key: int) -> Int:
-    """Where each pack stands after the shuffle. Windowed plans keep packs near the window that they came from."""
-    if layout.window is None:
-        return permutation(num_packs, key)
-    place = np.arange(num_packs, dtype=np.int64)
-    for begin in range(0, num_packs, layout.window):
-        size = min(layout.window, num_packs - begin)
-        place[begin : begin + size] = begin + permutation(size, order_key(key, begin))
-    return place
 
 
 def _parts(store: Int, sample: Int, start: Int) -> Int:
@@ -195,33 +248,38 @@ def _parts(store: Int, sample: Int, start: Int) -> Int:
     return place - np.maximum.accumulate(np.where(continues, 0, place)) if len(place) else place
 
 
-def _units(mixture: Mixture, seed: int, epoch: int) -> tuple[Int, Int, Int]:
-    """The units of this epoch: store, first sample and number of samples of each."""
-    parts = []
-    for number, (store, weight) in enumerate(zip(mixture.stores, mixture.weights, strict=True)):
-        group = store.whole_column("group")
-        first = np.flatnonzero(np.diff(group, prepend=-1)).astype(np.int64)
-        count = np.diff(np.append(first, len(group)))
-        chosen = _visited(len(first), weight, order_key(seed, "mixture", number), epoch)
-        parts.append((np.full(len(chosen), number, dtype=np.int64), first[chosen], count[chosen]))
-    stores, firsts, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return stores, firsts, counts
+def _units(mixture: Mixture, seed: int, epoch: int, in_order: bool) -> Units:
+    """The units of this epoch: store after store, or (`in_order`) mixed evenly, the first pass as it was read."""
+    stretches = mixture.visits(epoch)
+    chosen = [
+        _visited(len(first), stretch, order_key(seed, "mixture", number), in_order)
+        for number, ((first, _), stretch) in enumerate(zip(mixture.units, stretches, strict=True))
+    ]
+    if in_order:
+        store, visit = interleaved([stretch.number for stretch in stretches])
+    else:
+        store = np.repeat(np.arange(len(chosen), dtype=np.int64), [len(own) for own in chosen])
+        visit = np.concatenate([np.arange(len(own), dtype=np.int64) for own in chosen])
+    first, count = np.zeros_like(store), np.zeros_like(store)
+    for number, (firsts, counts) in enumerate(mixture.units):
+        here = store == number
+        unit = chosen[number][visit[here]]
+        first[here], count[here] = firsts[unit], counts[unit]
+    return Units(store, first, count)
 
 
-def _visited(size: int, weight: float, key: int, epoch: int) -> Int:
-    """Which of `size` units this epoch sees: a stretch of an endless stream of keyed permutations.
-
-    Every unit comes equally often over the epochs, to within one visit, whatever the weight.
-    """
-    begin, end = round(size * weight * epoch), round(size * weight * (epoch + 1))
-    stream = np.arange(begin, end, dtype=np.int64)
+def _visited(size: int, stretch: Stretch, key: int, in_order: bool) -> Int:
+    """Which of `size` units a stretch of visits sees, in an endless stream of keyed permutations of them. `in_order`:
+    the first of these is the order in which they were read."""
+    stream = np.arange(stretch.begin, stretch.end, dtype=np.int64)
     if size == 0 or not len(stream):
         return np.zeros(0, dtype=np.int64)
     rounds = stream // size
     visited = np.empty(len(stream), dtype=np.int64)
     for number in range(int(rounds[0]), int(rounds[-1]) + 1):
         here = rounds == number
-        visited[here] = permuted(stream[here] % size, size, order_key(key, number))
+        places = stream[here] % size
+        visited[here] = places if in_order and number == 0 else permuted(places, size, order_key(key, number))
     return visited
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ import numpy as np
 from outlive.data.bad_rows import bad_rows_error, nothing_left_error
 from outlive.data.ledger import Ledger
 from outlive.data.lints import LINTS, MAX_EXAMPLES
-from outlive.data.plan import Layout, Mixture, Plan, make_plan
+from outlive.data.mixing import Mixing
+from outlive.data.plan import Layout, Mixture, Packing, Plan, make_plan
 from outlive.data.preparer import Mapper, Preparer, Progress, no_progress
 from outlive.data.record_batch import Column
 from outlive.data.samples import Policy
 from outlive.data.store import Store
-from outlive.run.config import Data
+from outlive.run.config import Data, Run
 from outlive.run.errors import InputError
 from outlive.run.home import outlive_home
 from outlive.run.notes import to_stderr
@@ -86,10 +87,16 @@ def prepare(
     if isinstance(data.validation, list):
         _find_overlap(train, validation, ledgers[len(train) :], data.validation_overlap == "refuse")
     validation = [store for store in validation if len(store)]
-    weights = [source.weight for source in data.train]
     return Prepared(
-        Mixture(train, weights), Mixture(validation, [1.0] * len(validation)) if validation else None, ledgers
+        mixture_of(data, train), Mixture(validation, [1.0] * len(validation)) if validation else None, ledgers
     )
+
+
+def mixture_of(data: Data, stores: Sequence[Store]) -> Mixture:
+    """The training stores, one for each source, as the run file mixes them."""
+    weights = [source.weight for source in data.train]
+    epochs = [source.epochs for source in data.train]
+    return Mixture(stores, weights, Mixing(weights, data.mix_by, data.pass_ends, epochs, data.used_up))
 
 
 def chat_template(data: Data, tokenizer: Tokenizer) -> ChatTemplate | None:
@@ -106,9 +113,18 @@ def chat_template(data: Data, tokenizer: Tokenizer) -> ChatTemplate | None:
     return ChatTemplate.of(tokenizer, source, date=data.date, name=data.chat_template)
 
 
+def layout_of(run: Run, packing: Packing | None = None) -> Layout:
+    """How a run's packs are made and grouped; `packing` stands for the run file's."""
+    window = run.data.window if run.data.order == "windowed" else None
+    batch, how = run.batch, packing or run.data.packing
+    return Layout.of(
+        run.data.sequence_length, tokens=batch.tokens, sequences=batch.sequences, packing=how, window=window
+    )
+
+
 def validation_plan(mixture: Mixture, layout: Layout) -> Plan:
     """The plan of the validation rows: always the same, whatever the run's seed."""
-    return make_plan(mixture, layout, seed=0, epoch=0)
+    return make_plan(mixture, replace(layout, window=None), seed=0, epoch=0)
 
 
 def _refuse_bad_rows(ledgers: Sequence[Ledger], bad_rows: str) -> None:
@@ -148,4 +164,5 @@ def _about(store: Store, weight: float) -> dict[str, Any]:
         "tokenizer_hash",
         "date",
     )
-    return {"store": str(store.folder), "weight": weight, **{key: store.manifest[key] for key in kept}}
+    more = {key: store.manifest[key] for key in ("revision",) if key in store.manifest}
+    return {"store": str(store.folder), "weight": weight, **{key: store.manifest[key] for key in kept}, **more}

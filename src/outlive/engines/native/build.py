@@ -12,7 +12,7 @@ import torch
 
 from outlive.data.batch import make_batch
 from outlive.data.plan import Cursor, Layout, Mixture
-from outlive.data.prepare import Prepared, chat_template, prepare, validation_plan
+from outlive.data.prepare import Prepared, chat_template, layout_of, prepare, validation_plan
 from outlive.data.preparer import Progress, no_progress
 from outlive.data.store import Store
 from outlive.engines.native.fit import check_fit, check_length
@@ -85,9 +85,7 @@ def _source(run: Run, place: ModelPlace, prepared: Prepared, start: Start) -> tu
     if reason is not None and packing != "none":
         notes.append(f"packing is off: {reason}; each sample has a forward of its own")
         packing = "none"
-    layout = Layout.of(
-        run.data.sequence_length, tokens=run.batch.tokens, sequences=run.batch.sequences, packing=packing
-    )
+    layout = layout_of(run, packing)
     micro_packs = 1 if reason is not None else _micro_packs(run, layout)
     source = PlanSource(prepared.train, layout, run.seed, run.stop, micro_packs, start.cursor, start.tokens)
     if start.plan == source.plan_key:

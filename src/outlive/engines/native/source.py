@@ -52,7 +52,10 @@ class PlanSource:
     def plan_key(self) -> str:
         """A hash of all that decides which packs a pass holds, in which order: cursors of equal keys mean the same."""
         stores = [[store.folder.name, weight] for store, weight in self.mixture.weighted()]
-        return hash_json([stores, self.layout.sequence_length, self.layout.packing, self.layout.window, self.seed])
+        more = [beyond] if (beyond := self.mixture.beyond_weights) else []
+        return hash_json(
+            [stores, self.layout.sequence_length, self.layout.packing, self.layout.window, self.seed, *more]
+        )
 
     def plan(self, epoch: int) -> Plan:
         """The plan of an epoch; the newest is kept."""
@@ -62,11 +65,12 @@ class PlanSource:
 
     def num_steps(self) -> int:
         """The steps of the whole run, those before `begin` included: to the first of epochs, steps and tokens."""
-        if self.stop.steps is not None and self.stop.epochs is None and self.stop.tokens is None:
+        only_steps = self.stop.steps is not None and self.stop.epochs is None and self.stop.tokens is None
+        if only_steps and self.stop.steps is not None and "epochs" not in self.mixture.beyond_weights:
             return max(self.stop.steps, self.begin[0].step)  # no need to plan every pass that it takes
         (epoch, pack, steps), tokens = self.begin
         while self.stop.epochs is None or epoch < self.stop.epochs:
-            if self._reached(steps, tokens):
+            if self._reached(steps, tokens) or self.mixture.is_over(epoch):
                 break
             per_step = _tokens_per_step(self.plan(epoch), pack)
             if self.stop.tokens is not None:

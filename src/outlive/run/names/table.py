@@ -63,6 +63,12 @@ TABLE: tuple[Synonym, ...] = (
         remark="what becomes of longer samples is data.overlong",
     ),
     Synonym(
+        ("data", "pass_ends"),
+        ("stopping_strategy",),
+        choice(first_exhausted="first", all_exhausted="all"),
+        "with data.mix_by=rows or tokens",
+    ),
+    Synonym(
         ("data", "processes"),
         ("dataset_num_proc", "dataset_processes", "preprocessing_num_workers", "num_proc"),
         remark="null: as many as the machine has",

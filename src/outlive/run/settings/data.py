@@ -47,7 +47,11 @@ class Source(Section):
     limit: Count | None = None
     """Take only the first so many rows."""
     weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
-    """How often the source's samples are taken, relative to the other sources; 1 takes each once per epoch."""
+    """How often the source's samples are taken, in the unit of data.mix_by: passes over the source per pass over the
+    data (1 takes each sample once per epoch), or a share of the samples or tokens relative to the other sources."""
+    epochs: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """At most so many passes over the source in the whole run, after which data.used_up says what happens. Null sets
+    no limit."""
     format: RowFormat | None = None
     """What a row holds (docs/formats.md lists all); null detects it from the first rows and reports it."""
     fields: dict[str, str] | None = None
@@ -84,6 +88,18 @@ class Data(Section):
 
     train: Annotated[list[Source], Field(min_length=1)]
     """The sources to train on."""
+    mix_by: Literal["passes", "rows", "tokens"] = "passes"
+    """What the sources' weights count: passes over each source, or shares of the samples (rows) or of the tokens."""
+    pass_ends: Literal["all", "first"] = "all"
+    """With shares, when a pass over the data (stop.epochs) ends: when all sources were seen once, so that small ones
+    are seen several times, or as soon as the first was."""
+    used_up: Literal["drop", "stop"] = "drop"
+    """What happens when a source has taken its epochs: the others go on without it, or the run ends there."""
+    order: Literal["global", "windowed"] = "global"
+    """How a pass is shuffled and packed: as a whole (global), or (windowed) in the order of the sources, mixed evenly,
+    within windows: for data whose order means something, or which is very large."""
+    window: Annotated[Whole, Field(ge=1, le=2**31)] = 65536
+    """Samples of one window."""
     validation: (
         Annotated[
             Annotated[Share, Tag("share")] | Annotated[list[Source], Field(min_length=1), Tag("sources")],

@@ -57,7 +57,7 @@ DATA: tuple[Known, ...] = (
     lacking(
         "sources are mixed by their weights",
         "mix_strategy interleave_prob mixture_proportion mixture_strategy interleave_probs",
-        "set weight of each source in data.train",
+        "set weight of each source in data.train, and data.mix_by=rows for shares of the samples",
         same=("concat",),
     ),
     lacking(
@@ -90,9 +90,9 @@ DATA: tuple[Known, ...] = (
     lacking(f"dropping equal rows or short ones {_NOT_BUILT}", "dataset_exact_deduplication min_sample_len"),
     lacking("rows are never cut before they are rendered", "max_packed_sequence_len max_prompt_len max_prompt_length"),
     lacking(
-        f"streaming {_NOT_BUILT}: sources are read whole",
+        f"streaming {_NOT_BUILT}: sources are prepared once, in bounded memory",
         """
-        streaming dataset_streaming shuffle_buffer_size stopping_strategy use_torchdata buffer_size
+        streaming dataset_streaming shuffle_buffer_size use_torchdata buffer_size
         streaming_multipack_buffer_size pretraining_dataset preprocess_iterable pretrain_multipack_buffer_size
         pretraining_sample_concatenation max_steps_per_epoch
         """,
