@@ -1,6 +1,6 @@
 """`make bench-data`: our preparation of chats beside TRL's, in one run. Writes benchmarks/data.md.
 
-    python benchmarks/data.py [--rows 4000] [--rounds 3] [--no-trl] [--no-fastokens] [--out FILE]
+    python benchmarks/data.py [--rows 8000] [--rounds 3] [--no-trl] [--no-fastokens] [--out FILE]
 
 TRL lives in an environment of its own, made once under $OUTLIVE_HOME (default ~/.cache/outlive). Each arm is a process
 of its own; the arms take turns, one process at a time, and a ratio is the median of the rounds' ratios. A busy machine
@@ -25,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.data_arms import Arm, Bench, Results, command, fastokens_folder, trl_environment  # noqa: E402
+from benchmarks.data_arms import Arm, Bench, Results, command, trl_environment  # noqa: E402
 
 PAGE = ROOT / "benchmarks" / "data.md"
 CAPACITY, NUM_LENGTHS = 4_096, 1_000_000
@@ -91,16 +91,42 @@ def whole_lines(bench: Bench) -> list[str]:
     for name, arm in {**WHOLE, **FAST_WHOLE}.items():
         if name in results:
             tokens, seconds = median(results, name, "tokens"), median(results, name)
+            cpu = f"{median(results, name, 'cpu'):.2f}"
             own, peak = f"{tokens / seconds / 1e6:.3f}", f"{median(results, name, 'peak_gib'):.2f}"
             counts = [f"{median(results, name, key):,.0f}" for key in ("rows", "tokens", "targets")]
             against = [ratio(results, name, f"TRL, {n} process{'es' * (n > 1)}") for n in (1, 2)]
             rows.append(
-                [name, arm.processes, *counts, f"{seconds:.2f}", own, peak, *(against if arm.side == "ours" else "––")]
+                [
+                    name,
+                    arm.processes,
+                    *counts,
+                    f"{seconds:.2f}",
+                    cpu,
+                    own,
+                    peak,
+                    *(against if arm.side == "ours" else "––"),
+                ]
             )
-    header = ["whole preparation", "processes", "samples", "tokens", "targets", "seconds", "M tok/s", "peak GiB"]
+    header = [
+        "whole preparation",
+        "processes",
+        "samples",
+        "tokens",
+        "targets",
+        "seconds",
+        "CPU s",
+        "M tok/s",
+        "peak GiB",
+    ]
     lines = table([*header, "against TRL, 1", "against TRL, 2"], rows)
-    lines += ["", "Outlive prepares in one process: there is no arm with two. Its time includes reading the file, near"]
-    lines += ["duplicates and other lints, hashes and the check of what was written."]
+    lines += [
+        "",
+        "Outlive's time includes reading the file, near duplicates and other lints, hashes and the check of what",
+    ]
+    lines += [
+        "was written, the start of its processes, and with fastokens the test that it is as exact. Peak memory is"
+    ]
+    lines += ["that of the process that was started, without its workers."]
     if "TRL, 1 process" in results:
         lines += [
             f"TRL's reading into a data set ({median(results, 'TRL, 1 process', 'reading'):.2f} s) is not counted."
@@ -133,10 +159,14 @@ def packing_lines(bench: Bench) -> list[str]:
 FAST = {"fastokens": True}
 WHOLE = {
     "Outlive": Arm("ours", "whole"),
+    "Outlive, 2 processes": Arm("ours", "whole", 2),
     "TRL, 1 process": Arm("trl", "whole"),
     "TRL, 2 processes": Arm("trl", "whole", 2),
 }
-FAST_WHOLE = {"Outlive, fastokens put in by this script": Arm("ours", "whole", 1, FAST)}
+FAST_WHOLE = {
+    "Outlive, fastokens": Arm("ours", "whole", 1, FAST),
+    "Outlive, fastokens, 2 processes": Arm("ours", "whole", 2, FAST),
+}
 PARTS = {
     "render, plain": Arm("ours", "render_plain"),
     "render, with proved spans": Arm("ours", "render_proved"),
@@ -149,7 +179,7 @@ PARTS = {
 FAST_PARTS = {
     "fastokens: raw encode_batch of the chats": Arm("ours", "raw_chats", 1, FAST),
     "fastokens: raw encode_batch of plain text": Arm("ours", "raw_texts", 1, FAST),
-    "plain text: Outlive, whole, fastokens put in": Arm("ours", "whole_texts", 1, FAST),
+    "plain text: Outlive, whole, fastokens": Arm("ours", "whole_texts", 1, FAST),
 }
 PARTS_AGAINST = {
     "render, plain": "TRL's render (apply_chat_template)",
@@ -162,10 +192,11 @@ PARTS_AGAINST = {
     "plain text: Outlive, whole": "plain text: raw encode_batch",
     "fastokens: raw encode_batch of the chats": "raw encode_batch of the chats",
     "fastokens: raw encode_batch of plain text": "plain text: raw encode_batch",
-    "plain text: Outlive, whole, fastokens put in": "fastokens: raw encode_batch of plain text",
+    "plain text: Outlive, whole, fastokens": "fastokens: raw encode_batch of plain text",
 }
 PACKING = {
     "Outlive, all at once": Arm("ours", "packing"),
+    "Outlive, 10 sources mixed by tokens, in windows": Arm("ours", "mixing"),
     "TRL as it ships: 1,000 rows at a time, tokens moved": Arm("trl", "packing"),
 }
 
@@ -197,7 +228,7 @@ def measure(given: argparse.Namespace, folder: Path) -> Bench:
         bench.missing.append(f"TRL: {error}")
     try:
         if not given.no_fastokens:
-            common["fastokens_folder"] = str(fastokens_folder(outlive_home()))
+            command([sys.executable, "-c", "import fastokens"])
             arms, whole_arms = {**arms, **FAST_PARTS}, {**whole_arms, **FAST_WHOLE}
     except RuntimeError as error:
         bench.missing.append(f"fastokens: {error}")
@@ -242,7 +273,7 @@ def page(bench: Bench, given: argparse.Namespace, code: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure how fast data is prepared, and write benchmarks/data.md.")
-    parser.add_argument("--rows", type=int, default=4_000)
+    parser.add_argument("--rows", type=int, default=8_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-trl", action="store_true")
     parser.add_argument("--no-fastokens", action="store_true")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
-TRL, FASTOKENS = "trl==1.16.0", "fastokens==0.3.5"
+TRL = "trl==1.16.0"
 Results = dict[str, list[dict[str, float]]]
 
 
@@ -70,13 +70,6 @@ def trl_environment(home: Path) -> Path:
         command([*pip, "torch", "transformers", TRL])
         mark.write_text(TRL)
     return folder / "bin" / "python"
-
-
-def fastokens_folder(home: Path) -> Path:
-    folder = home / "bench-fastokens"
-    if not (folder / "fastokens").is_dir():
-        command([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), FASTOKENS])
-    return folder
 
 
 def command(arguments: Sequence[str]) -> str:

@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from outlive.data.conversation import Chat
+from outlive.data.mixing import Mixing
 from outlive.data.packing import best_fit
+from outlive.data.plan import Layout, Mixture, make_plan
 from outlive.data.prepare import chat_template, prepare
 from outlive.data.samples import SampleMaker
 from outlive.run.config import Data, Source
+from outlive.text.fast_tokenizer import tokenize_with
 from outlive.text.tokenizer import Tokenizer
 
 SEQUENCE_LENGTH = 8_192  # longer than every row: both sides keep every token
@@ -31,16 +34,18 @@ Result = dict[str, float]
 
 def whole(given: Given, file: str = "rows") -> Result:
     """File → store: read, check, render with proved spans, tokenise, labels, lints, hashes, store, verified."""
-    tokenizer = opened(given)
-    data = section(given[file])
+    tokenizer = Tokenizer.load(given["tokenizer"])
+    how = "fastokens" if given.get("fastokens") else "tokenizers"
+    data = section(given[file], processes=given["processes"], tokenize_with=how)
     with tempfile.TemporaryDirectory() as home:
         os.environ["OUTLIVE_HOME"] = home
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), cpu_seconds()
         prepared = prepare(data, tokenizer, chat_template(data, tokenizer))
-        seconds = time.perf_counter() - started
+        seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu
         manifest = prepared.train.stores[0].manifest
     return {
         "seconds": seconds,
+        "cpu": cpu,
         "rows": manifest["num_samples"],
         "tokens": manifest["num_tokens"],
         "targets": manifest["num_targets"],
@@ -78,9 +83,45 @@ def raw_texts(given: Given) -> Result:
 
 
 def raw(tokenizer: Tokenizer, texts: Sequence[str]) -> Result:
-    found: list[list[int]] = []
-    result = timed(lambda: found.extend(tokenizer.encode_batch(texts)))
+    found: list[Any] = []
+    encode: Callable[[Sequence[str]], Any] = tokenizer.encode_all if tokenizer.encoder else tokenizer.encode_batch
+    result = timed(lambda: found.extend(encode(texts)))
     return {**result, "tokens": sum(map(len, found)), "rows": len(texts)}
+
+
+def mixing(given: Given) -> Result:
+    """The plan of a pass over ten sources mixed by tokens, of the lengths in a file, in windows."""
+    import numpy as np
+
+    lengths = np.load(given["lengths"]).astype(np.int32)
+    cuts = np.array_split(lengths, 10)
+    stores: Any = [Lengths(own) for own in cuts]
+    weights = [1.0 + place for place in range(10)]
+    started = time.perf_counter()
+    mixture = Mixture(stores, weights, Mixing(weights, "tokens", "first"))
+    plan = make_plan(mixture, Layout(given["capacity"], 8, window=65_536), 0, 0)
+    seconds = time.perf_counter() - started
+    return {
+        "seconds": seconds,
+        "packs": plan.num_packs,
+        "tokens": int((plan.end - plan.start).sum()),
+        "rows": len(plan.store),
+    }
+
+
+class Lengths:
+    """A store as far as a plan looks at it: lengths, each sample a group of its own."""
+
+    def __init__(self, lengths: Any) -> None:
+        self.lengths = lengths
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def whole_column(self, column: str) -> Any:
+        import numpy as np
+
+        return np.arange(len(self.lengths), dtype=np.int64)
 
 
 def packing(given: Given) -> Result:
@@ -104,39 +145,25 @@ ARMS: dict[str, Callable[[Given], Result]] = {
     "raw_chats": raw_chats,
     "raw_texts": raw_texts,
     "packing": packing,
+    "mixing": mixing,
 }
 
 
 def opened(given: Given) -> Tokenizer:
     tokenizer = Tokenizer.load(given["tokenizer"])
     if given.get("fastokens"):
-        use_fastokens(tokenizer, given)
+        tokenize_with(tokenizer, "fastokens", print)
     return tokenizer
 
 
-def use_fastokens(tokenizer: Tokenizer, given: Given) -> None:
-    """Put fastokens in the place of the library, after it gave equal ids for every text of both files."""
-    sys.path.append(given["fastokens_folder"])
-    from fastokens import Tokenizer as Fast
-
-    fast = Fast.from_file(str(Path(given["tokenizer"]) / "tokenizer.json"))
-
-    def encode_batch(texts: Sequence[str]) -> list[list[int]]:
-        if len(texts) == 1:
-            return [fast.encode(texts[0]).ids]
-        return [encoding.ids for encoding in fast.encode_batch(list(texts))]
-
-    template = chat_template(section(given["rows"]), tokenizer)
-    assert template is not None
-    texts = [row["text"] for row in read_rows(given["texts"])]
-    texts += [template.render(row["messages"]) for row in read_rows(given["rows"])]
-    if tokenizer.encode_batch(texts) != encode_batch(texts):
-        raise SystemExit("fastokens gives other ids than tokenizers: not measured")
-    vars(tokenizer)["encode_batch"] = encode_batch
+def section(path: str, **settings: Any) -> Data:
+    return Data(train=[Source(path=path)], validation=None, sequence_length=SEQUENCE_LENGTH, **settings)
 
 
-def section(path: str) -> Data:
-    return Data(train=[Source(path=path)], validation=None, sequence_length=SEQUENCE_LENGTH)
+def cpu_seconds() -> float:
+    """Of this process and of those that it started and that have ended."""
+    of = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in of)
 
 
 def read_rows(path: str) -> list[dict[str, Any]]:

@@ -41,18 +41,25 @@ def whole(given: dict[str, Any]) -> dict[str, Any]:
     trainer = SimpleNamespace(_tokenizer=tokenizer, chat_template=given["template"], completion_only_loss=False)
     started = time.perf_counter()
     dataset = load_dataset("json", data_files=given["rows"], split="train")
-    read = time.perf_counter()
+    read, cpu = time.perf_counter(), cpu_seconds()
     prepared = SFTTrainer._prepare_dataset(trainer, dataset, tokenizer, args, False, None, "train")
-    done = time.perf_counter()
+    done, cpu = time.perf_counter(), cpu_seconds() - cpu
     batches = prepared.with_format("arrow").iter(500)
     values = [batch.column("labels").combine_chunks().flatten() for batch in batches]
     return {
         "seconds": done - read,
+        "cpu": cpu,
         "reading": read - started,
         "rows": len(prepared),
         "tokens": sum(map(len, values)),
         "targets": sum(int((chunk.to_numpy(zero_copy_only=False) != -100).sum()) for chunk in values),
     }
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those that it started and that have ended."""
+    of = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in of)
 
 
 def render(given: dict[str, Any]) -> dict[str, Any]:
