@@ -202,3 +202,16 @@ def test_a_run_ends_where_its_sources_are_used_up(stores: list[Store]) -> None:
         Mixing([1.0] * 3, epochs=[1.0, None, None]), Mixing([1.0] * 3, epochs=[1.0, None, None], used_up="stop"),
     )}  # fmt: skip
     assert len(keys) == 6
+
+
+def test_every_part_of_a_run_mixes_as_its_file_says(stores: list[Store]) -> None:
+    """The one function that makes a mixture of a run file is used wherever stores are opened."""
+    from outlive.data.prepare import mixture_of
+    from outlive.run.config import Data, Source
+
+    sources = [Source(path="a", weight=2.0, epochs=3.0), Source(path="b"), Source(path="c", epochs=1.0)]
+    mixture = mixture_of(Data(train=sources, mix_by="tokens", pass_ends="first", used_up="stop"), stores)
+    assert mixture.mixing == Mixing([2.0, 1.0, 1.0], "tokens", "first", [3.0, None, 1.0], "stop")
+    assert mixture.visits(0) == Mixing([2.0, 1.0, 1.0], "tokens", "first", [3.0, None, 1.0], "stop").visits(
+        mixture.sizes, 0
+    )

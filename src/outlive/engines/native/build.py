@@ -12,7 +12,7 @@ import torch
 
 from outlive.data.batch import make_batch
 from outlive.data.plan import Cursor, Layout, Mixture
-from outlive.data.prepare import Prepared, chat_template, layout_of, prepare, validation_plan
+from outlive.data.prepare import Prepared, chat_template, layout_of, mixture_of, prepare, validation_plan
 from outlive.data.preparer import Progress, no_progress
 from outlive.data.store import Store
 from outlive.engines.native.fit import check_fit, check_length
@@ -126,7 +126,7 @@ def from_job(job: Job) -> Ready:
     stores = [Store(folder) for folder in job.stores]
     validation = [Store(folder) for folder in job.validation_stores]
     prepared = Prepared(
-        Mixture(stores, [source.weight for source in run.data.train]),
+        mixture_of(run.data, stores),
         Mixture(validation, [1.0] * len(validation)) if validation else None,
         [],
     )
