@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_rows_without_a_place_go_along(tmp_path: Path) -> None:
 def test_ray_makes_the_same_store(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="Ray is not installed")
     tokenizer = Tokenizer.load(tiny_tokenizer(tmp_path / "tokenizer"))
-    found = []
+    found, handler = [], signal.getsignal(signal.SIGTERM)
     for name, elsewhere in (("here", None), ("there", OnRay(2))):
         monkeypatch.setenv("OUTLIVE_HOME", str(tmp_path / name))
         both = _prepared(tokenizer, rows, elsewhere)
@@ -73,6 +74,7 @@ def test_ray_makes_the_same_store(rows: Path, tmp_path: Path, monkeypatch: pytes
             side.stores[0].verify()
     assert found[0] == found[1]
     assert found[0][0]["ledger"]["kept"] == 120
+    assert signal.getsignal(signal.SIGTERM) == handler
 
 
 def test_without_ray_it_is_said_what_to_install(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ def _lints(conversation: Conversation) -> Iterator[str]:
 
 
 def _text_lints(texts: Sequence[str]) -> Iterator[str]:
-    if any(_TEMPLATE_TEXT.search(text) for text in texts):
+    if any(map(_has_template_text, texts)):
         yield "template_text"
 
 

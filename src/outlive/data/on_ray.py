@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import pickle
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,10 +76,12 @@ def _data_set(ray: Any, recipe: Recipe, references: list[Reference], workers: in
 def _started(ray: Any, processes: int | None) -> Iterator[None]:
     ours = not ray.is_initialized()
     if ours:
+        handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own in its place, and leaves it there
         address = os.environ.get("RAY_ADDRESS")
         local = {} if address else {"num_cpus": processes, "include_dashboard": False}
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **local)
+            _restore(handler)
         except Exception as error:  # ConnectionError, ValueError, RuntimeError … by cause
             raise WorkError(
                 f"Ray can't be reached: {error}",
@@ -94,6 +97,11 @@ def _started(ray: Any, processes: int | None) -> Iterator[None]:
         context.execution_options.preserve_order, context.enable_progress_bars = before
         if ours:
             ray.shutdown()
+
+
+def _restore(handler: Any) -> None:
+    with contextlib.suppress(ValueError):  # only the main thread may
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _next(ray: Any, rows: Iterator[Any]) -> Any:

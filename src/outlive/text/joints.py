@@ -12,16 +12,19 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from outlive.text.tokenizer import Tokenizer
 
-Ids = npt.NDArray[np.int32]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ids = npt.NDArray[np.int32]
+
 _NEAR, _TAIL = 24, 256  # characters: looked back for an added token, at first and at most
 _HEAD, _MOST = 24, 256  # characters: looked ahead at least, and at most
 _SPLITTING = ("Split", "ByteLevel", "Whitespace", "WhitespaceSplit")

@@ -11,16 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from outlive.run.errors import InputError
 from outlive.run.files import hash_json
 from outlive.text.pieces import piece_text
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
@@ -198,6 +200,8 @@ class Tokenizer:
         if self.encoder is not None:
             with suppress(UnicodeEncodeError):  # the way below says which text it is
                 return self.encoder.encode_all(texts)
+        import numpy as np  # who asks for arrays has it; others need not wait for it
+
         return [np.array(self.encode(text), np.int32) for text in texts]
 
     def encode_with_ends(self, text: str) -> tuple[list[int], list[int]]:
