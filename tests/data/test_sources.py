@@ -149,7 +149,9 @@ def test_a_url_is_copied_once_and_again_when_it_changes(memory: Any, monkeypatch
     memory.pipe("/set/part-2.jsonl", (ROW % 2).encode())
     memory.pipe("/set/part-10.jsonl", (ROW % 10).encode())
     memory.pipe("/set/README.md", b"# about")
-    found = resolve_path("memory://set", lambda note: None)
+    said: list[str] = []
+    found = resolve_path("memory://set", said.append)
+    assert ["README.md" in note for note in said] == [True]
     assert [path.read_text() for path in found.files] == [ROW % 2, ROW % 10]
     assert resolve_path("memory://set/part-*.jsonl", lambda note: None).identity == found.identity
     assert names("memory://set/part-2.jsonl")[0].endswith("part-2.jsonl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 import types
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer as Backend
 
-from outlive.run.errors import InputError
+from outlive.run.errors import InputError, WorkError
 from outlive.text import fast_tokenizer as module
 from outlive.text.fast_tokenizer import Fast, self_test_texts, tokenize_with
 from outlive.text.tokenizer import Tokenizer
@@ -87,13 +88,32 @@ def test_a_difference_on_the_way_stops_the_work(tokenizer: Tokenizer, monkeypatc
             tokenizer.encoder = None
             tokenize_with(tokenizer, "fastokens", pytest.fail)
             monkeypatch.setattr(Imitation, "lies", tuple(texts[wrong : wrong + 10]))
-            with pytest.raises(InputError, match="text number"):
+            with pytest.raises(WorkError, match=r"text number .* at token \d+ \["):
                 _encode(tokenizer, texts, size)
 
 
 def _encode(tokenizer: Tokenizer, texts: list[str], size: int) -> None:
     for begin in range(0, len(texts), size):
         tokenizer.encode_all(texts[begin : begin + size])
+
+
+@pytest.mark.parametrize("bad_rows", ["refuse", "drop"])
+def test_a_difference_in_a_data_set_is_no_bad_row(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad_rows: Any
+) -> None:
+    """It stops the preparation, whatever is done with bad rows, and no store is left."""
+    from outlive.data.prepare import prepare
+    from outlive.run.config import Data, Source
+
+    monkeypatch.setenv("OUTLIVE_HOME", str(tmp_path / "home"))
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"text": f"text number {number}"}) + "\n" for number in range(40)))
+    tokenize_with(tokenizer, "fastokens", pytest.fail)
+    monkeypatch.setattr(Imitation, "lies", ("text number 0",))
+    section = Data(train=[Source(path=str(rows))], validation=None, bad_rows=bad_rows, tokenize_with="fastokens")
+    with pytest.raises(WorkError, match="text number 0"):
+        prepare(section, tokenizer, None)
+    assert not [entry for entry in (tmp_path / "home" / "stores").iterdir() if not entry.name.endswith(".lock")]
 
 
 def test_what_is_missing_or_does_not_take_the_tokenizer(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:

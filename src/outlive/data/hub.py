@@ -34,10 +34,9 @@ def hub_files(
 
     What is in the hub's cache is not fetched again; without a network the cache alone is asked. Raises InputError.
     """
-    del say  # the hub's library shows its own progress
     from huggingface_hub import hf_hub_download
 
-    names, commit = _listing(name, revision)
+    names, commit = _listing(name, revision, say)
     try:
         readme = None
         if README in names:
@@ -51,7 +50,7 @@ def hub_files(
     return found, commit
 
 
-def _listing(name: str, revision: str | None) -> tuple[list[str], str]:
+def _listing(name: str, revision: str | None, say: Callable[[str], None]) -> tuple[list[str], str]:
     """The names of a data set's files and its commit: from the hub, or where that can't be asked from the cache."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
@@ -66,6 +65,7 @@ def _listing(name: str, revision: str | None) -> tuple[list[str], str]:
             folder = Path(snapshot_download(name, repo_type="dataset", revision=revision, local_files_only=True))
         except Exception:
             raise _not_there(name, revision, unreachable) from unreachable
+        say(f"hub: {name}: the hub can't be asked ({type(unreachable).__name__}): its cache is read, at {folder.name}")
     files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     return files, folder.name
 

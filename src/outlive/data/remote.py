@@ -18,6 +18,7 @@ from outlive.run.sizes import size
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://")
 _BLOCK = 4 << 20
+_NAMED = 5  # files that a note names
 _LARGE = 64 << 20  # bytes: fetching less is not worth a note
 # What file systems call the mark of a file's content; the first that a file has is taken with its size.
 _MARKS = (
@@ -44,11 +45,11 @@ def remote_files(url: str, is_rows: Callable[[str], bool], say: Callable[[str], 
 
     Raises InputError where there are none, where fsspec lacks a package for them, or where they can't be read.
     """
-    files, paths = _listing(url, is_rows)
+    files, paths = _listing(url, is_rows, say)
     return [_copy(files, path, url, say) for path in paths]
 
 
-def _listing(url: str, is_rows: Callable[[str], bool]) -> tuple[Any, list[str]]:
+def _listing(url: str, is_rows: Callable[[str], bool], say: Callable[[str], None]) -> tuple[Any, list[str]]:
     try:
         import fsspec
         from fsspec.core import url_to_fs
@@ -56,16 +57,19 @@ def _listing(url: str, is_rows: Callable[[str], bool]) -> tuple[Any, list[str]]:
         del fsspec
         files, path = url_to_fs(url)
         if any(mark in path for mark in "*?["):
-            found = [name for name in files.glob(path) if is_rows(posixpath.basename(name))]
+            there = {name: is_rows(posixpath.basename(name)) for name in files.glob(path)}
         elif files.isdir(path):
-            found = [name for name in files.find(path) if is_rows(posixpath.relpath(name, path))]
+            there = {name: is_rows(posixpath.relpath(name, path)) for name in files.find(path)}
         else:
-            found = [path] if files.exists(path) else []
+            there = {path: True} if files.exists(path) else {}
     except (ImportError, ValueError) as error:
         fix = "pip install 'outlive[remote]', or the package that is named"
         raise InputError(f"this kind of URL can't be read here: {error}", where=url, fix=fix) from None
     except Exception as error:  # each file system has errors of its own
         raise _unreachable(url, error) from error
+    found = [name for name, has_rows in there.items() if has_rows]
+    if others := sorted(there.keys() - set(found)):
+        say(f"{url}: {len(others)} files are not read as rows: {', '.join(others[:_NAMED])}")
     if not found:
         raise InputError(
             "there is no file of rows there", where=url, fix="check the URL; end a pattern in .jsonl or so"

@@ -39,7 +39,7 @@ LossOn = Literal["assistant", "last_assistant", "completion", "all"]
 TurnEnd = Literal["content", "end_of_turn", "suffix"]
 _NO_IDS = np.zeros(0, np.int32)
 _GUARD = "\n"  # goes before a text to which the tokenizer would add a blank
-_LOOKED_AT_WHOLE = 251  # of so many texts about one is tokenised as a whole, though its bounds show that it may not be
+_LOOKED_AT_WHOLE = 251  # of so many texts about one is tokenised as a whole, though its bounds show no difference
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer as Backend
 
-from outlive.run.errors import InputError
+from outlive.run.errors import InputError, WorkError
 from outlive.text.tokenizer import Tokenizer
 
 TokenizeWith = Literal["auto", "tokenizers", "fastokens"]
@@ -128,7 +128,7 @@ class Fast:
         return list(self._fast.encode(text, False, self._split_special).ids)
 
     def encode_all(self, texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
-        """The ids of each text. Raises InputError where a text that is compared shows a difference."""
+        """The ids of each text. Raises WorkError where a text that is compared shows a difference."""
         ids, offsets = self._fast.encode_batch_flat(list(texts), False, self._split_special)
         flat = np.frombuffer(ids, np.uint32).astype(np.int32)
         bounds = np.frombuffer(offsets, np.uint64).tolist()
@@ -139,9 +139,12 @@ class Fast:
     def _compare(self, texts: Sequence[str], found: Sequence[npt.NDArray[np.int32]]) -> None:
         place = self._until_compared
         while place < len(texts):
-            if found[place].tolist() != self._true(texts[place]):
-                what = f"fastokens gives other ids than tokenizers for the text {texts[place][:100]!r}"
-                raise InputError(what, where=KEY, fix=_FIX)
+            if found[place].tolist() != (true := self._true(texts[place])):
+                theirs, there = found[place].tolist(), f"{texts[place][:100]!r}"
+                same = next((at for at, pair in enumerate(zip(theirs, true, strict=False)) if len(set(pair)) > 1), 0)
+                what = f"fastokens gives other ids than tokenizers for the text {there}: at token {same} "
+                what += f"{theirs[same : same + 5]}, not {true[same : same + 5]}"
+                raise WorkError(what, where=KEY, fix=_FIX)  # no fault of the row, which would be left out for it
             place += COMPARED
         self._until_compared = place - len(texts)
 

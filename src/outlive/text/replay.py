@@ -132,6 +132,8 @@ def structure_of(chat: Chat, *options: object) -> Structure | None:
         return None
     found: list[object] = [*options]
     for message in chat.messages:
+        if len({message[key] for key in REASONING_KEYS if type(message.get(key)) is str}) > 1:
+            return None  # what is one text in most chats is two here
         for key, value in message.items():
             if type(value) is not str:
                 return None

@@ -68,12 +68,13 @@ def written(
     found = replays.spans(chat, structure)
     if found is not None:
         return [Written(chat.full, found, "whole", chat)]
-    texts: list[Written] = []
     try:
         texts = _proved(chat, wanted, options, tools)
-        return texts
-    finally:
-        replays.learn(chat, structure, texts[0].spans if len(texts) == 1 and texts[0].how == "whole" else None)
+    except Refusal:
+        replays.learn(chat, structure, None)
+        raise
+    replays.learn(chat, structure, texts[0].spans if len(texts) == 1 and texts[0].how == "whole" else None)
+    return texts
 
 
 def _proved(

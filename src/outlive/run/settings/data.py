@@ -140,6 +140,27 @@ class Data(Section):
     """The date that templates which print today's date see, as YYYY-MM-DD; null takes the day of the first prepare,
     which the lock keeps."""
 
+    @model_validator(mode="after")
+    def _mixed(self) -> Data:
+        """Keys that would say nothing beside the others are refused, not ignored."""
+        idle = {
+            "pass_ends": (self.pass_ends != "all" and self.mix_by == "passes", "mix_by: rows or tokens"),
+            "used_up": (
+                self.used_up != "drop" and all(one.epochs is None for one in self.train),
+                "epochs of a source in data.train",
+            ),
+            "window": (self.window != 65536 and self.order == "global", "order: windowed"),
+        }
+        for key, (says_nothing, other) in idle.items():
+            if says_nothing:
+                raise Mistake(f"it says something only with {other}", key=(key,), fix=f"set {other}, or remove {key}")
+        if isinstance(self.validation, list):
+            for place, one in enumerate(self.validation):
+                if one.epochs is not None:
+                    where = ("validation", place, "epochs")
+                    raise Mistake("validation takes each row once", key=where, fix="remove epochs")
+        return self
+
     @field_validator("date")
     @classmethod
     def _a_date(cls, value: str | None) -> str | None:
