@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,6 +46,27 @@ def data_of(ready: Ready) -> dict[str, Any]:
     plan = ready.source.plan(0)
     about = {"packs": plan.num_packs, "steps_per_epoch": plan.num_steps, "steps": ready.source.num_steps()}
     return {**ready.prepared.about(), "plan": about}
+
+
+def settle_data(ready: Ready, folder: RunFolder, say: Callable[[str], None]) -> Ready | None:
+    """Where the data were prepared while the run trained: end that, and write data.json again with what it came to.
+    The run with its finished data; None where nothing was open, or the rows are not all prepared."""
+    from outlive.data.growing import end_growing
+    from outlive.data.prepare import prepare
+    from outlive.learn.methods import find_method
+    from outlive.run.files import write_atomic
+
+    if not (growing := end_growing(ready.prepared.train.stores, say)):
+        return None
+    if not ready.prepared.train.is_whole:
+        rows = sum(store.ledger.rows for store in growing)
+        say(f"the run ended when {rows:,} rows were prepared; the next that needs more of them goes on there")
+        return None
+    columns = find_method(ready.run.method).columns
+    prepared = prepare(ready.run.data, ready.tokenizer, ready.template, columns, say)
+    whole = replace(ready, prepared=prepared, source=replace(ready.source, mixture=prepared.train, _plan=None))
+    write_atomic(folder.data, _json(data_of(whole)))
+    return whole
 
 
 def _gpu() -> dict[str, Any] | None:

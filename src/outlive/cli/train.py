@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from outlive.cli.before import data_of, lock_of, write_before
+from outlive.cli.before import data_of, lock_of, settle_data, write_before
 from outlive.cli.resume import Place, begun, refuse_no_place
 from outlive.run.errors import InputError, Resumable
 
@@ -203,6 +203,7 @@ def go_on(run: Run, folder: RunFolder, console: Console, which: str, accept: Seq
 def work(ready: Ready, folder: RunFolder, console: Console, place: Place) -> Result:
     """The training itself, with its display and its signals."""
     from outlive.cli.show.progress import Progress
+    from outlive.data.growing import end_growing
     from outlive.engines.native.build import job_of
     from outlive.engines.native.engine import Native
     from outlive.run.stopping import Stopping
@@ -210,9 +211,15 @@ def work(ready: Ready, folder: RunFolder, console: Console, place: Place) -> Res
     for note in ready.notes:
         say(note, console)
     progress = Progress(console, ready.source.num_steps())
-    with Stopping(lambda note: say(note, console), lambda: resumable_code(folder)) as stopping, progress:
-        engine = Native(progress.on_record, lambda note: say(note, console), lambda: stopping.requested is not None)
-        result = engine.train(job_of(ready, folder.root, place.attempt, place.checkpoint))
+    try:
+        with Stopping(lambda note: say(note, console), lambda: resumable_code(folder)) as stopping, progress:
+            engine = Native(progress.on_record, lambda note: say(note, console), lambda: stopping.requested is not None)
+            result = engine.train(job_of(ready, folder.root, place.attempt, place.checkpoint))
+    except BaseException:
+        end_growing(ready.prepared.train.stores)
+        raise
+    if (whole := settle_data(ready, folder, lambda note: say(note, console))) is not None:
+        show_ledgers(whole, console)
     facts = {
         "folder": str(folder.root),
         "report": str(folder.report),

@@ -51,7 +51,7 @@ def unfinished(final: Path, alone: bool) -> Iterator[Path]:
 
     `alone`: whether no other process builds the same; else the folder has a name of its own, and never stays.
     """
-    folder = final.with_name(f".{final.name}.unfinished") if alone else sibling(final)
+    folder = unfinished_folder(final) if alone else sibling(final)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -63,6 +63,11 @@ def unfinished(final: Path, alone: bool) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def unfinished_folder(final: Path) -> Path:
+    """Where the only builder of a store builds it."""
+    return final.with_name(f".{final.name}.unfinished")
 
 
 def damage(folder: Path) -> InputError | None:

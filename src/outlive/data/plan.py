@@ -56,6 +56,20 @@ class Mixture:
         """Each store with its weight."""
         return list(zip(self.stores, self.weights, strict=True))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all samples are there: none of the stores is still being made."""
+        return all(store.is_whole for store in self.stores)
+
+    @property
+    def extent(self) -> tuple[int, bool]:
+        """How many samples are there now, and whether these are all."""
+        return sum(len(store) for store in self.stores), self.is_whole
+
+    def refresh(self) -> bool:
+        """Take in what was prepared since; whether there is more. Raises what a preparation has failed with."""
+        return any(store.refresh() for store in self.stores)
+
     @cached_property
     def units(self) -> list[tuple[Int, Int]]:
         """Of each store the first sample of every unit and how many samples it has."""
@@ -167,14 +181,16 @@ def make_plan(mixture: Mixture, layout: Layout, seed: int, epoch: int) -> Plan:
 
     Best fit runs over the units in a keyed order, which breaks ties; the packs are shuffled after packing. With a
     window the units come in the order of the sources, mixed evenly, and each window of them is a plan of its own.
+    Of a store that is still being made these are the windows that are there: the beginning of the whole plan.
     """
     units = _units(mixture, seed, epoch, in_order=layout.window is not None)
     if layout.window is None:
         return _plan_of(mixture, layout, units, (seed, epoch))
     window = layout.window
+    there = len(units.store) if mixture.is_whole else len(units.store) // window * window
     parts = [
         _plan_of(mixture, layout, Units(*(column[begin : begin + window] for column in units)), (seed, epoch, begin))
-        for begin in range(0, len(units.store), window)
+        for begin in range(0, there, window)
     ]
     return _joined(parts, epoch, layout)
 

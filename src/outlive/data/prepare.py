@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from outlive.data.bad_rows import bad_rows_error, nothing_left_error
+from outlive.data.growing import begin
 from outlive.data.ledger import Ledger
 from outlive.data.lints import LINTS, MAX_EXAMPLES
 from outlive.data.mixing import Mixing
@@ -18,7 +19,7 @@ from outlive.data.preparer import Mapper, Preparer, Progress, no_progress
 from outlive.data.record_batch import Column
 from outlive.data.samples import Policy
 from outlive.data.store import Store
-from outlive.run.config import Data, Run
+from outlive.run.config import Data, Run, Source
 from outlive.run.errors import InputError
 from outlive.run.home import outlive_home
 from outlive.run.notes import to_stderr
@@ -65,11 +66,7 @@ def prepare(
     builds the same store and is waited for, that a damaged store is built again. `progress` is told how far it is;
     `elsewhere` makes the chunks on other machines.
     """
-    policy = Policy(data.loss_on, data.turn_end, data.overlong, data.sequence_length, data.system)
-    preparer = Preparer(
-        tokenizer, template, policy, columns or {}, outlive_home(), say, progress,
-        data.processes, elsewhere, data.tokenize_with,
-    )  # fmt: skip
+    preparer = _preparer(data, tokenizer, template, columns or {}, say, progress, elsewhere)
     share = data.validation if isinstance(data.validation, float) else 0.0
     train, validation, ledgers = [], [], []
     for source in data.train:
@@ -77,7 +74,7 @@ def prepare(
         train.append(stores["train"])
         validation += [stores["validation"]] if "validation" in stores else []
         ledgers.append(ledger)
-    for source in data.validation if isinstance(data.validation, list) else []:
+    for source in _validation_sources(data):
         stores, ledger = preparer.store_pair(source, 0.0)
         validation.append(stores["train"])
         ledgers.append(ledger)
@@ -86,10 +83,52 @@ def prepare(
         raise nothing_left_error(ledgers)
     if isinstance(data.validation, list):
         _find_overlap(train, validation, ledgers[len(train) :], data.validation_overlap == "refuse")
-    validation = [store for store in validation if len(store)]
-    return Prepared(
-        mixture_of(data, train), Mixture(validation, [1.0] * len(validation)) if validation else None, ledgers
-    )
+    return Prepared(mixture_of(data, train), _once(validation), ledgers)
+
+
+def prepare_meanwhile(
+    data: Data,
+    tokenizer: Tokenizer,
+    template: ChatTemplate | None,
+    columns: Mapping[str, Column] | None = None,
+    say: Callable[[str], None] = to_stderr,
+    progress: Callable[[Progress], None] = no_progress,
+) -> Prepared:
+    """What `prepare` gives, of the first window of the training rows: the others are prepared by another process
+    while these are trained on. The validation rows are prepared whole. `Data` refuses what this can't be used with.
+    """
+    preparer = _preparer(data, tokenizer, template, columns or {}, say, progress)
+    growing = begin(preparer, data.train[0])
+    if growing is not None:
+        growing.wait(lambda: len(growing) >= data.window)
+        growing.builder.progress = no_progress
+    if growing is None or growing.is_whole:
+        return prepare(data, tokenizer, template, columns, say, progress)
+    say(f"training begins with the first {len(growing):,} samples; the others are prepared meanwhile")
+    held = [preparer.store_pair(source, 0.0) for source in _validation_sources(data)]
+    validation = _once([stores["train"] for stores, _ in held])
+    return Prepared(mixture_of(data, [growing]), validation, [growing.ledger, *(ledger for _, ledger in held)])
+
+
+def _validation_sources(data: Data) -> list[Source]:
+    return data.validation if isinstance(data.validation, list) else []
+
+
+def _once(stores: Sequence[Store]) -> Mixture | None:
+    """Each sample once; None where there is none."""
+    some = [store for store in stores if len(store)]
+    return Mixture(some, [1.0] * len(some)) if some else None
+
+
+def _preparer(
+    data: Data, tokenizer: Tokenizer, template: ChatTemplate | None, columns: Mapping[str, Column],
+    say: Callable[[str], None], progress: Callable[[Progress], None], elsewhere: Mapper | None = None,
+) -> Preparer:  # fmt: skip
+    policy = Policy(data.loss_on, data.turn_end, data.overlong, data.sequence_length, data.system)
+    return Preparer(
+        tokenizer, template, policy, columns, outlive_home(), say, progress,
+        data.processes, elsewhere, data.tokenize_with,
+    )  # fmt: skip
 
 
 def mixture_of(data: Data, stores: Sequence[Store]) -> Mixture:
@@ -165,4 +204,6 @@ def _about(store: Store, weight: float) -> dict[str, Any]:
         "date",
     )
     more = {key: store.manifest[key] for key in ("revision",) if key in store.manifest}
+    if not store.is_whole:
+        more["unfinished"] = True  # the numbers are of what is there so far
     return {"store": str(store.folder), "weight": weight, **{key: store.manifest[key] for key in kept}, **more}

@@ -78,6 +78,11 @@ class Preparer:
     elsewhere: Mapper | None = None
     tokenize_with: TokenizeWith = "tokenizers"
 
+    def folders(self, source: Source, identity: str, share: float) -> dict[str, Path]:
+        """The folders of the stores of one source, by side: a second one where a share is held out."""
+        sides = SIDES if share else SIDES[:1]
+        return {side: self.home / "stores" / self.key(source, identity, share, side) for side in sides}
+
     def key(self, source: Source, identity: str, share: float, side: str) -> str:
         """The store's name: a hash of all that its content depends on. `identity`: a hash of the source's rows."""
         template = self.template
@@ -103,11 +108,10 @@ class Preparer:
     def store_pair(self, source: Source, share: float) -> tuple[dict[str, Store], Ledger]:
         """The stores of one source by side, found or built, and its ledger."""
         files = resolve(source, self.say)
-        sides = SIDES if share else SIDES[:1]
-        folders = {side: self.home / "stores" / self.key(source, files.identity, share, side) for side in sides}
-        if not _are_whole(folders.values()):
+        folders = self.folders(source, files.identity, share)
+        if not are_whole(folders.values()):
             with only_builder(list(folders.values()), self.say) as alone:
-                if not _are_whole(folders.values()):  # else another has built them meanwhile
+                if not are_whole(folders.values()):  # else another has built them meanwhile
                     self._remove_damaged(folders, files)
                     _Build(self, source, files, share, folders, alone).run()
         stores = {side: Store(folder) for side, folder in folders.items()}
@@ -157,7 +161,7 @@ class _Build:
             fold = self._fold(folder, recipe)
             read = ReadCounts()
             rows = source_rows(self.files.files, read, self.source.limit)
-            saved = time.monotonic()
+            saved = float("-inf")  # the first chunk is there at once, for who reads while the rest is made
             with ExitStack() as stack:
                 for made in self._made(recipe, fold, islice(chunks_of(rows), fold.num_chunks, None), stack):
                     fold.add(made)
@@ -192,7 +196,7 @@ class _Build:
         ledger = Ledger(self.files.name, format=self.source.format or "", format_reason="named by the run file")
         sides = dict.fromkeys(self.folders, self.preparer.columns)
         try:
-            fold = Fold(folder, sides, ledger, recipe.reader.every_row, _saved_state(folder))
+            fold = Fold(folder, sides, ledger, recipe.reader.every_row, saved_state(folder))
             self.preparer.say(f"{self.files.name}: going on after the {fold.ledger.rows:,} rows that are prepared")
             return fold
         except FileNotFoundError:
@@ -243,7 +247,8 @@ def available_processes() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _are_whole(folders: Iterable[Path]) -> bool:
+def are_whole(folders: Iterable[Path]) -> bool:
+    """Whether all these stores are there, as they were written."""
     return all(is_there(folder) and damage(folder) is None for folder in folders)
 
 
@@ -264,8 +269,8 @@ def _save_state(folder: Path, state: dict[str, Any]) -> None:
     write_atomic(folder / STATE, json.dumps({"hash": hash_json(state), "state": state}))
 
 
-def _saved_state(folder: Path) -> dict[str, Any]:
-    """What was saved last. Raises FileNotFoundError where nothing was, and Damaged."""
+def saved_state(folder: Path) -> dict[str, Any]:
+    """What was saved last of an unfinished store. Raises FileNotFoundError where nothing was, and Damaged."""
     saved = json.loads((folder / STATE).read_text(encoding="utf-8"))
     if hash_json(saved["state"]) != saved["hash"]:
         raise Damaged(f"{STATE} is not as it was written")

@@ -8,6 +8,8 @@ the columns that a method declares. Files are memory-mapped: a sample costs 12 b
 from __future__ import annotations
 
 import json
+import mmap
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,12 @@ MANIFEST = "manifest.json"
 
 
 class Store:
-    """Samples of a store folder, read through memory maps. Indices are 0-based; arrays are views, not copies."""
+    """Samples of a store folder, read through memory maps. Indices are 0-based; arrays are views, not copies.
+
+    is_whole: whether no more samples will come; those of a finished store are all there.
+    """
+
+    is_whole = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,11 +54,28 @@ class Store:
             self.columns = {name: Column(**about) for name, about in self.manifest["columns"].items()}
         except (KeyError, TypeError, AttributeError) as error:
             raise _damaged(folder / MANIFEST, f"{type(error).__name__}: {error}") from None
-        self._batches = [batch for name in self.manifest["files"] for batch in read_batches(folder / name)]
+        self._hold([StoreFile(folder / name) for name in self.manifest["files"]])
+
+    def refresh(self) -> bool:
+        """Take in samples that came since; whether there are more. A finished store has them all."""
+        return False
+
+    def _hold(self, files: Sequence[StoreFile]) -> None:
+        """Make what is in these the samples of the store."""
+        self._files = files
+        self._batches = [batch for file in files for batch in file.batches]
         self._first = np.cumsum([0] + [batch.num_rows for batch in self._batches])
-        offsets = [as_numpy(batch.column("input_ids").offsets) for batch in self._batches]
+        offsets = self._of_each(lambda batch: as_numpy(batch.column("input_ids").offsets))
         lengths = [np.diff(offset).astype(np.int32) for offset in offsets]
         self.lengths: npt.NDArray[np.int32] = np.concatenate(lengths) if lengths else np.zeros(0, np.int32)
+
+    def _of_each(self, part: Callable[[pa.RecordBatch], npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        """Copies of a part of each record batch. What this reads of the files does not stay in memory."""
+        found = []
+        for file in self._files:
+            found += [part(batch).copy() for batch in file.batches]
+            file.let_go()
+        return found
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -95,23 +119,40 @@ class Store:
 
     def max_token(self) -> int:
         """The largest token id; -1 where there is no token."""
-        flat = [as_numpy(batch.column("input_ids").values) for batch in self._batches]
-        return max((int(ids.max()) for ids in flat if len(ids)), default=-1)
+        return max((int(largest) for largest in self._of_each(largest_token)), default=-1)
 
     def whole_column(self, column: str) -> npt.NDArray[Any]:
         """A column of single numbers, of all samples."""
-        if not self._batches:
-            return np.zeros(0, np.int64)
-        return np.concatenate([as_numpy(batch.column(column)) for batch in self._batches])
+        found = self._of_each(lambda batch: as_numpy(batch.column(column)))
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
-def read_batches(path: Path) -> list[pa.RecordBatch]:
-    """The record batches of a file of a store, memory-mapped. Raises InputError where it is damaged."""
-    try:
-        with pa.memory_map(str(path)) as source:
-            return list(pa.ipc.open_stream(source))
-    except (pa.ArrowInvalid, OSError) as error:  # cut, emptied or gone
-        raise _damaged(path, error) from None
+class StoreFile:
+    """A file of a store, or the first `num_bytes` of one that grows: its record `batches`, which are views of it.
+
+    Raises InputError where it is damaged.
+    """
+
+    def __init__(self, path: Path, num_bytes: int | None = None) -> None:
+        try:
+            with path.open("rb") as file:
+                self._mapped = mmap.mmap(file.fileno(), num_bytes or 0, access=mmap.ACCESS_READ)
+            self.batches: list[pa.RecordBatch] = list(pa.ipc.open_stream(pa.py_buffer(self._mapped)))
+        except (pa.ArrowInvalid, OSError, ValueError) as error:  # cut, emptied or gone
+            raise _damaged(path, error) from None
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Give back the memory that the pages read so far take in this process: huge ones, where few bytes were read.
+        They are mapped again when they are read again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def largest_token(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """The largest token id, int64 []; -1 where there is no token."""
+    ids = as_numpy(batch.column("input_ids").values)
+    return np.array(ids.max() if len(ids) else -1, dtype=np.int64)
 
 
 def _damaged(file: Path, why: object) -> InputError:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from outlive.data.appended import AppendedFile
 from outlive.data.record_batch import Column, SampleBatch, SampleRows, schema, with_weights
 from outlive.data.sample import Sample
-from outlive.data.store import MANIFEST, VERSION, read_batches
+from outlive.data.store import MANIFEST, VERSION, StoreFile
 from outlive.run.files import sibling, write_atomic
 
 BATCH_TOKENS = 2**22  # tokens of a record batch: far below the 2^31 that list offsets allow
@@ -84,7 +84,7 @@ class StoreWriter:
         self._end_streams()
         for place, file in enumerate(self._files):
             new = _StreamFile.new(sibling(file.path), schema(self.columns, with_weight=True))
-            for batch in read_batches(file.path):
+            for batch in StoreFile(file.path).batches:
                 new.append(with_weights(batch))
             if place < len(self._streams) - 1:
                 new.end()

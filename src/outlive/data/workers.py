@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ from outlive.data.chunks import Chunk, Made, Recipe
 from outlive.run.errors import WorkError
 
 WORKER = "outlive.data.worker"
+_ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _AHEAD = 2  # chunks that wait for each process: its next one is there when it has done one
 
 
@@ -57,7 +58,7 @@ class Workers:
         except OSError:
             answer = None
         if answer is None:
-            raise self._died(process)
+            raise died(process)
         made = pickle.loads(answer)
         if isinstance(made, BaseException):
             raise made
@@ -65,29 +66,16 @@ class Workers:
         return made
 
     def _start(self) -> subprocess.Popen[bytes]:
-        environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        package = str(Path(__file__).parents[2])
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-        command = [sys.executable, "-m", WORKER]
         with self._lock:
             if self._is_over:
                 raise WorkError("the preparation has ended", where="data.processes", fix="run it again")
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+            process = start_python(WORKER, _ONE_THREAD)
             self._processes.append(process)
         try:
             send(process.stdin, self._recipe)
         except OSError:
-            raise self._died(process) from None
+            raise died(process) from None
         return process
-
-    def _died(self, process: subprocess.Popen[bytes]) -> WorkError:
-        code = process.wait()
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return WorkError(
-            f"a process that prepares the data {how}",
-            where=f"process {process.pid}",
-            fix="if memory ran out (signal 9), take fewer processes: data.processes=1",
-        )
 
     def __enter__(self) -> Workers:
         return self
@@ -106,6 +94,26 @@ class Workers:
         for process in self._processes:
             process.wait()
         self._threads.shutdown(cancel_futures=True)
+
+
+def start_python(module: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """A process of its own that runs a module of this package, with pipes to and from it."""
+    package = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, **(environment or {})}
+    command = [sys.executable, "-m", module]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+
+
+def died(process: subprocess.Popen[bytes]) -> WorkError:
+    """The error for a process that ended before its work."""
+    code = process.wait()
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return WorkError(
+        f"a process that prepares the data {how}",
+        where=f"process {process.pid}",
+        fix="if memory ran out (signal 9), take fewer processes: data.processes=1",
+    )
 
 
 def send(pipe: IO[bytes] | None, message: bytes) -> None:

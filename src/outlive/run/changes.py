@@ -179,11 +179,21 @@ def _store_changes(side: str, before: Mapping[str, Any], after: Mapping[str, Any
         counts = ("num_samples", "num_tokens", "num_targets")
         if same_bytes and all(had.get(key) == has.get(key) for key in counts):
             continue
+        if _is_unfinished(had, has) and had.get("store") and _store_name(had) == _store_name(has):
+            continue  # named after all that decides its samples, of which one of the two had only some
         what = SAME_BYTES if same_bytes else "other bytes"
         before_name, name = (PurePath(str(store.get("source", ""))).name for store in (had, has))
         if name != before_name and not same_bytes:
             what = f"{name}, {what}"
         yield Change(f"data.{side}", f"{before_name}: {_counted(had)}", f"{what}: {_counted(has)}", "ask", why)
+
+
+def _is_unfinished(*stores: Mapping[str, Any]) -> bool:
+    return any(store.get("unfinished") for store in stores)
+
+
+def _store_name(store: Mapping[str, Any]) -> str:
+    return PurePath(str(store.get("store", ""))).name
 
 
 def _counted(store: Mapping[str, Any]) -> str:

@@ -43,6 +43,7 @@ KEYS: dict[str, tuple[Kind, str]] = {
     "data.used_up": ("ask", OTHER_DATA),
     "data.order": ("ask", OTHER_DATA),
     "data.window": ("ask", OTHER_DATA),
+    "data.train_while_preparing": ("free", "the steps are the same"),
     "data.validation": ("ask", f"{OTHER_ROWS}, and a share takes other rows from training"),
     "data.validation.path": ("free", _NAMED),
     "data.validation.hub": ("free", _NAMED),

@@ -201,6 +201,10 @@ def _data_found(data: dict[str, Any]) -> str:
     rows_html = "".join(_store_row(side, store) for side in ("train", "validation") for store in data.get(side, []))
     plan = {name.replace("_", " "): value for name, value in data.get("plan", {}).items()}
     parts.append(f"<h2>Stores and plan</h2><table>{head}{rows_html}</table>" if rows_html else "")
+    if any(store.get("unfinished") for store in data.get("train", [])):
+        parts.append(
+            '<p class="soft">The run did not wait for all rows: the numbers are of those that were prepared.</p>'
+        )
     return "".join(parts) + (f"<p></p>{table(plan)}" if plan else "")
 
 

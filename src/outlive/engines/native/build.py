@@ -6,13 +6,23 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from outlive.data.batch import make_batch
+from outlive.data.growing import open_store
 from outlive.data.plan import Cursor, Layout, Mixture
-from outlive.data.prepare import Prepared, chat_template, layout_of, mixture_of, prepare, validation_plan
+from outlive.data.prepare import (
+    Prepared,
+    chat_template,
+    layout_of,
+    mixture_of,
+    prepare,
+    prepare_meanwhile,
+    validation_plan,
+)
 from outlive.data.preparer import Progress, no_progress
 from outlive.data.store import Store
 from outlive.engines.native.fit import check_fit, check_length
@@ -72,7 +82,8 @@ def get_ready(
         # The day is part of the tokens: it is settled here, and run.yaml and the lock keep it.
         run = run.model_copy(update={"data": run.data.model_copy(update={"date": date.today().isoformat()})})
         template = chat_template(run.data, tokenizer)
-    prepared = prepare(run.data, tokenizer, template, find_method(run.method).columns, say, progress)
+    get = prepare_meanwhile if run.data.train_while_preparing else prepare
+    prepared = get(run.data, tokenizer, template, find_method(run.method).columns, say, progress)
     source, notes = _source(run, place, prepared, read_start(resume_from))
     if run.data.validation is not None and prepared.validation is None:
         notes.append("no validation rows: the share is too small for so few rows")
@@ -88,6 +99,7 @@ def _source(run: Run, place: ModelPlace, prepared: Prepared, start: Start) -> tu
     layout = layout_of(run, packing)
     micro_packs = 1 if reason is not None else _micro_packs(run, layout)
     source = PlanSource(prepared.train, layout, run.seed, run.stop, micro_packs, start.cursor, start.tokens)
+    source.wait()
     if start.plan == source.plan_key:
         num_packs = source.plan(start.cursor.epoch).num_packs
         if start.cursor.pack >= num_packs:
@@ -101,7 +113,9 @@ def _source(run: Run, place: ModelPlace, prepared: Prepared, start: Start) -> tu
     # The order is another now, and with it the rest of this pass: the next one begins, so that nothing comes twice.
     notes.append(f"the data or its order has changed: pass {start.cursor.epoch + 1} ends here, and the next one begins")
     after = Cursor(start.cursor.epoch + 1, 0, start.cursor.step)
-    return PlanSource(prepared.train, layout, run.seed, run.stop, micro_packs, after, start.tokens), notes
+    source = PlanSource(prepared.train, layout, run.seed, run.stop, micro_packs, after, start.tokens)
+    source.wait()
+    return source, notes
 
 
 def job_of(ready: Ready, folder: Path, attempt: int = 1, resume_from: Path | None = None) -> Job:
@@ -123,7 +137,7 @@ def from_job(job: Job) -> Ready:
     """A job's stores and places, opened again."""
     run, place = job.run, place_of(job.run, job.model)
     tokenizer = Tokenizer.load(job.tokenizer)
-    stores = [Store(folder) for folder in job.stores]
+    stores = [open_store(folder) for folder in job.stores]
     validation = [Store(folder) for folder in job.validation_stores]
     prepared = Prepared(
         mixture_of(run.data, stores),
@@ -142,7 +156,8 @@ def build(ready: Ready) -> Training:
     model = load_causal(ready.place, run, device, ready.notes)
     method = find_method(run.method)
     stores = [store for mixture in ready.prepared.sides for store in mixture.stores]
-    ready.notes += check_fit(model, stores, str(run.model))
+    check_fit(model, stores, str(run.model))
+    ready.source.on_growth = partial(check_fit, model, ready.prepared.train.stores, str(run.model))
     _prove(model, ready)
     randomness = Randomness(run.seed)
     count_dropout(model.model, randomness)

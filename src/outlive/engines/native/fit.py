@@ -46,8 +46,8 @@ def num_places(config: PretrainedConfig) -> int | None:
     return max(places, int(base * factor)) if isinstance(factor, int | float) else places
 
 
-def check_fit(model: CausalModel, stores: Sequence[Store], name: str) -> list[str]:
-    """Notes on what is worth knowing. Raises InputError for tokens that the model has no embeddings for."""
+def check_fit(model: CausalModel, stores: Sequence[Store], name: str) -> None:
+    """Raise InputError for tokens that the model has no embeddings for."""
     embedding = model.model.get_input_embeddings()
     largest, num_rows = max(store.max_token() for store in stores), embedding.weight.shape[0]
     if largest >= num_rows:
@@ -56,4 +56,3 @@ def check_fit(model: CausalModel, stores: Sequence[Store], name: str) -> list[st
             where=f"model: {name}",
             fix="use the tokenizer that the model was made with",
         )
-    return []

@@ -18,9 +18,11 @@ from outlive.learn.objective import Router, micro_batch_objective
 from outlive.modeling.causal import CausalModel
 from outlive.modeling.dropout import Randomness
 from outlive.run.config import Optimizer
-from outlive.run.errors import WorkError
+from outlive.run.errors import OutliveError, WorkError
 from outlive.run.machine import peak_memory
 from outlive.run.metrics import Record
+
+TOLD_SECONDS = 1.0  # of waiting for data
 
 
 @dataclass
@@ -88,10 +90,12 @@ def train(training: Training, record: Callable[[Record], None], keeper: Keeper |
         # once in a while:
         done = step.cursor.step + 1
         last = done == num_steps
-        stopping = keeper is not None and not last and keeper.stop_asked()
         due = keeper is not None and keeper.due(done)
         ends_pass = training.source.cursor.epoch > step.cursor.epoch
         wanted = last or ends_pass or (due and keeper is not None and keeper.validates())
+        if keeper is not None and not last:
+            wait_for_data(training, keeper, done, wanted)
+        stopping = keeper is not None and not last and keeper.stop_asked()
         training.owes_validation = wanted and stopping  # whoever sent the signal does not wait for long
         validation_loss = None
         if training.validation is not None and wanted and not stopping:
@@ -101,6 +105,20 @@ def train(training: Training, record: Callable[[Record], None], keeper: Keeper |
         if stopping:
             break
     return training.source.cursor.step
+
+
+def wait_for_data(training: Training, keeper: Keeper, done: int, owes_validation: bool) -> None:
+    """Wait where the next step's samples are still being prepared, or until the run is asked to stop. Where the
+    preparation has failed, what is trained so far is saved first."""
+    try:
+        seconds = training.source.wait(keeper.stop_asked)
+    except OutliveError as error:
+        training.owes_validation = owes_validation
+        keeper.save(training, None, False)
+        what = f"the preparation of the data has failed: {error.what}"
+        raise WorkError(what, where=error.where, fix=error.fix) from error
+    if seconds > TOLD_SECONDS:
+        keeper.event("waited_for_data", step=done, seconds=round(seconds, 1))
 
 
 def _count_skipped(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from outlive.data.batch import Batch, make_batch
+from outlive.data.growing import POLL_SECONDS
 from outlive.data.plan import Cursor, Layout, Mixture, Plan, make_plan, rank_packs, refuse_empty
 from outlive.learn.loss_rule import count
 from outlive.run.config import Stop
@@ -27,6 +29,10 @@ class Step:
     num_targets: int
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 @dataclass
 class PlanSource:
     """Steps of a plan of data, from `cursor` on. `micro_packs`: packs of one forward; rank `rank` of `world`.
@@ -43,10 +49,13 @@ class PlanSource:
     tokens: int = 0
     rank: int = 0
     world: int = 1
+    on_growth: Callable[[], None] = nothing
+    """Called when more samples have been prepared, before they are trained on."""
     _plan: Plan | None = None
 
     def __post_init__(self) -> None:
         self.begin = self.cursor, self.tokens
+        self._extent = self.mixture.extent
 
     @cached_property
     def plan_key(self) -> str:
@@ -58,10 +67,31 @@ class PlanSource:
         )
 
     def plan(self, epoch: int) -> Plan:
-        """The plan of an epoch; the newest is kept."""
+        """The plan of an epoch, as far as its samples are prepared; the newest is kept."""
         if self._plan is None or self._plan.epoch != epoch:
             self._plan = refuse_empty(make_plan(self.mixture, self.layout, self.seed, epoch))
         return self._plan
+
+    def wait(self, stop: Callable[[], bool] = lambda: False) -> float:
+        """Wait until the samples of the next step are prepared, or it is to `stop`; how many seconds that took.
+
+        Raises what the preparation has ended with, where it failed.
+        """
+        begun = time.monotonic()
+        while not (self._next_is_there() or stop()):
+            if not self.mixture.refresh():
+                time.sleep(POLL_SECONDS)
+        return time.monotonic() - begun
+
+    def _next_is_there(self) -> bool:
+        if self._extent != self.mixture.extent:  # what was counted and planned before is too little now
+            self.mixture, self._plan, self._extent = replace(self.mixture), None, self.mixture.extent
+            self.on_growth()
+        if self.mixture.is_whole:
+            return True
+        epoch, pack, _ = self.cursor
+        end = pack + self.layout.packs_per_step
+        return epoch == 0 and self.plan(0).num_packs > end  # one more shows that the pass does not end there
 
     def num_steps(self) -> int:
         """The steps of the whole run, those before `begin` included: to the first of epochs, steps and tokens."""
@@ -92,6 +122,7 @@ class PlanSource:
             yield self._next()
 
     def _next(self) -> Step:
+        self.wait()
         epoch, first_pack, step = self.cursor
         plan = self.plan(epoch)
         packs = plan.step_packs(first_pack)

@@ -100,6 +100,9 @@ class Data(Section):
     within windows: for data whose order means something, or which is very large."""
     window: Annotated[Whole, Field(ge=1, le=2**31)] = 65536
     """Samples of one window."""
+    train_while_preparing: bool = False
+    """Begin to train as soon as the first window is prepared, while another process prepares the rest. For one source
+    in windows; the steps are those that the finished data give."""
     validation: (
         Annotated[
             Annotated[Share, Tag("share")] | Annotated[list[Source], Field(min_length=1), Tag("sources")],
@@ -154,12 +157,33 @@ class Data(Section):
         for key, (says_nothing, other) in idle.items():
             if says_nothing:
                 raise Mistake(f"it says something only with {other}", key=(key,), fix=f"set {other}, or remove {key}")
+        if self.train_while_preparing:
+            self._refuse_what_needs_all_rows()
         if isinstance(self.validation, list):
             for place, one in enumerate(self.validation):
                 if one.epochs is not None:
                     where = ("validation", place, "epochs")
                     raise Mistake("validation takes each row once", key=where, fix="remove epochs")
         return self
+
+    def _refuse_what_needs_all_rows(self) -> None:
+        own = isinstance(self.validation, list)
+        plain = all(one.weight == 1 and one.epochs is None for one in self.train) and self.mix_by == "passes"
+        needed = {
+            "order: windowed": self.order == "windowed",
+            "a single source in data.train": len(self.train) == 1,
+            "mix_by: passes, with a weight of 1 and no epochs": plain,
+            "validation: null, or sources of its own": self.validation is None or own,
+            "validation_overlap: allow": self.validation_overlap == "allow" or not own,
+            "bad_rows: drop": self.bad_rows == "drop",
+        }
+        for need, is_met in needed.items():
+            if not is_met:
+                raise Mistake(
+                    f"training that begins before all rows were read needs {need}",
+                    key=("train_while_preparing",),
+                    fix=f"set {need}, or remove train_while_preparing",
+                )
 
     @field_validator("date")
     @classmethod

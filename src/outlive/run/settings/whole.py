@@ -122,6 +122,13 @@ class Run(Section):
                 key=("export", "merged"),
                 fix="remove export.merged: model/ holds the whole model",
             )
+        if self.data.train_while_preparing and (self.stop.steps is None or self.stop.epochs or self.stop.tokens):
+            raise Mistake(
+                "how many steps an epoch or so many tokens take is known only when all rows are prepared",
+                key=("data", "train_while_preparing"),
+                cause=("stop",),
+                fix="set stop.steps, and neither stop.epochs nor stop.tokens",
+            )
         length = self.data.sequence_length
         for key in ("tokens", "micro_tokens"):
             size = getattr(self.batch, key)

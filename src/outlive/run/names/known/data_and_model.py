@@ -90,7 +90,7 @@ DATA: tuple[Known, ...] = (
     lacking(f"dropping equal rows or short ones {_NOT_BUILT}", "dataset_exact_deduplication min_sample_len"),
     lacking("rows are never cut before they are rendered", "max_packed_sequence_len max_prompt_len max_prompt_length"),
     lacking(
-        f"streaming {_NOT_BUILT}: sources are prepared once, in bounded memory",
+        "sources are prepared once, in bounded memory; data.train_while_preparing trains on the first rows meanwhile",
         """
         streaming dataset_streaming shuffle_buffer_size use_torchdata buffer_size
         streaming_multipack_buffer_size pretraining_dataset preprocess_iterable pretrain_multipack_buffer_size
