@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import sys
 import threading
 from dataclasses import replace
 from typing import NamedTuple
 
 from outlive.data.preparer import Preparer, no_progress
-from outlive.data.workers import receive, send
+from outlive.data.workers import leave_signals_to_parent, receive, send
 from outlive.run.config import Source
 from outlive.run.errors import OutliveError
 from outlive.run.notes import to_stderr
@@ -34,7 +33,7 @@ class Task(NamedTuple):
 
 def main() -> None:
     """Prepare one source; end at once when the process that started this one does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the process that started this one
+    leave_signals_to_parent()
     given = sys.stdin.buffer
     told = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints is no message

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import sys
 
 from outlive.data.chunks import Recipe
-from outlive.data.workers import receive, send
+from outlive.data.workers import leave_signals_to_parent, receive, send
 from outlive.run.errors import OutliveError
 
 
 def main() -> None:
     """Make chunks until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the process that started this one
+    leave_signals_to_parent()
     given = sys.stdin.buffer
     found = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints is no message

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from typing import IO
 
 from outlive.data.chunks import Chunk, Made, Recipe
 from outlive.run.errors import WorkError
+from outlive.run.stopping import SIGNALS
 
 WORKER = "outlive.data.worker"
 _ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -114,6 +116,14 @@ def died(process: subprocess.Popen[bytes]) -> WorkError:
         where=f"process {process.pid}",
         fix="if memory ran out (signal 9), take fewer processes: data.processes=1",
     )
+
+
+def leave_signals_to_parent() -> None:
+    """For a process that ends with the one that started it: Ctrl-C, and what a scheduler sends to the whole group, are
+    meant for that one, which may still need this one to stop well."""
+    for name in SIGNALS:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 def send(pipe: IO[bytes] | None, message: bytes) -> None:
