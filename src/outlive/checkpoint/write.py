@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from outlive.checkpoint.arrays import FULL_NAMES, num_bytes
+from outlive.checkpoint.arrays import num_bytes
 from outlive.checkpoint.building import Building, building_checkpoint
 from outlive.checkpoint.export import Export
 from outlive.checkpoint.spellings import both_spellings
+from outlive.checkpoint.tensors.dtypes import SHORT
 from outlive.run.errors import InputError, WorkError
 
 Dtype = Literal["bf16", "fp32", "fp16"]
@@ -78,7 +79,7 @@ def write_export(
     copied = [name for name in TOKENIZER_FILES if (tokenizer / name).is_file()]
     texts = dict(export.texts)
     if part == "model":
-        texts["config.json"] = _changed(texts["config.json"], lambda config: both_spellings(config, FULL_NAMES[dtype]))
+        texts["config.json"] = _changed(texts["config.json"], lambda config: both_spellings(config, SHORT[dtype]))
         _write_weights(building, "model/model", export, dtype, max_shard_bytes)
     else:
         named = {"base_model_name_or_path": (base or {}).get("model")}

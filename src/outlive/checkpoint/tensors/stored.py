@@ -1,0 +1,163 @@
+"""Tensors in files: of one piece or many, each with its place in the whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from outlive.checkpoint.tensors.dtypes import DTYPES, Array
+from outlive.checkpoint.tensors.tensor import Box, Tensor, common, extent, read_row_major, slices, within
+from outlive.run.errors import InputError
+from outlive.run.files import disk_error
+
+
+class File:
+    """A file that is read at given places. It is opened at the first of them; OutliveError where it can't be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = -1
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return os.fstat(self._open()).st_size
+
+    def read(self, offset: int, length: int) -> Array:
+        """Bytes, uint8 [length]. InputError where the file ends before."""
+        data = np.empty(length, np.uint8)
+        view, done = data.data, 0
+        while done < length:
+            try:
+                number = os.preadv(self._open(), [view[done:]], offset + done)
+            except OSError as error:
+                raise disk_error(error, self.path, "read") from error
+            if not number:
+                raise InputError(
+                    f"the file ends at byte {offset + done:,}, and tensors in it reach to {offset + length:,}",
+                    where=str(self.path),
+                    fix="copy it again from where it is whole",
+                )
+            done += number
+        return data
+
+    def _open(self) -> int:
+        if self._descriptor < 0:
+            try:
+                self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                raise disk_error(error, self.path, "read") from error
+        return self._descriptor
+
+    def close(self) -> None:
+        """Close it; the next read opens it again."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The elements of `box`, in row-major order, from byte `offset` of a file on."""
+
+    box: Box
+    file: File
+    offset: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """The elements begin … end - 1 of the flattened tensor, from byte `offset` of a file on."""
+
+    begin: int
+    end: int
+    file: File
+    offset: int
+
+
+class Stored(Tensor):
+    """A tensor whose pieces lie in files. `holes` says whether they are all there."""
+
+    def __init__(self, dtype: str, shape: Sequence[int], pieces: Sequence[Piece]) -> None:
+        self.dtype, self.shape, self.pieces = dtype, tuple(shape), list(pieces)
+
+    @classmethod
+    def in_file(cls, dtype: str, shape: Sequence[int], file: File, offset: int) -> Stored:
+        """A tensor that lies in one file as a whole."""
+        return cls(dtype, shape, [Piece(tuple((0, length) for length in shape), file, offset)])
+
+    def read(self, box: Box) -> Array:
+        if len(self.pieces) == 1 and self.pieces[0].box == self.whole:
+            return self._of(self.pieces[0], box)
+        out = np.empty(extent(box), DTYPES[self.dtype].raw)
+        filled = 0
+        for piece in self.pieces:
+            if (shared := common(box, piece.box)) is not None:
+                part = self._of(piece, within(shared, piece.box))
+                out[slices(within(shared, box))] = part
+                filled += part.size
+        if filled != out.size:
+            raise InputError(f"{out.size - filled} of {out.size} elements are in none of the files, or in two")
+        return out
+
+    def _of(self, piece: Piece, local: Box) -> Array:
+        dtype = DTYPES[self.dtype]
+
+        def flat(begin: int, end: int) -> Array:
+            data = piece.file.read(piece.offset + begin * dtype.width, (end - begin) * dtype.width)
+            return data.view(dtype.raw)
+
+        return read_row_major(extent(piece.box), local, self.dtype, flat)
+
+    def fault(self) -> str | None:
+        """What is wrong with the pieces: one that reaches out of the tensor, two that overlap, or too few."""
+        for piece in self.pieces:
+            if len(piece.box) != len(self.shape) or common(piece.box, self.whole) != piece.box:
+                if 0 in extent(piece.box):
+                    continue
+                return f"a piece lies at {piece.box}, outside of shape {self.shape}"
+        ordered = sorted((piece.box for piece in self.pieces if 0 not in extent(piece.box)), key=lambda box: box)
+        for place, box in enumerate(ordered):
+            for other in ordered[place + 1 :]:
+                if box and other[0][0] >= box[0][1]:
+                    break
+                if common(box, other) is not None:
+                    return f"two pieces overlap: {box} and {other}"
+        there = sum(int(np.prod(extent(box), dtype=np.int64)) for box in ordered)
+        return None if there == self.size else f"{self.size - there:,} of {self.size:,} elements are in no file"
+
+
+class Ragged(Tensor):
+    """A tensor that was flattened and cut at places that know nothing of its shape."""
+
+    def __init__(self, dtype: str, shape: Sequence[int], runs: Sequence[Run]) -> None:
+        self.dtype, self.shape = dtype, tuple(shape)
+        self.runs = sorted(runs, key=lambda run: run.begin)
+
+    def read(self, box: Box) -> Array:
+        return read_row_major(self.shape, box, self.dtype, self._flat)
+
+    def _flat(self, begin: int, end: int) -> Array:
+        dtype = DTYPES[self.dtype]
+        found = list(self._parts(begin, end))
+        if len(found) == 1:
+            return found[0]
+        whole = np.concatenate(found) if found else np.empty(0, dtype.raw)
+        if len(whole) != end - begin:
+            raise InputError(f"{end - begin - len(whole)} elements from {begin} on are in none of the files")
+        return whole
+
+    def _parts(self, begin: int, end: int) -> Iterator[Array]:
+        dtype = DTYPES[self.dtype]
+        for run in self.runs:
+            first, last = max(begin, run.begin), min(end, run.end)
+            if first < last:
+                offset = run.offset + (first - run.begin) * dtype.width
+                yield run.file.read(offset, (last - first) * dtype.width).view(dtype.raw)
