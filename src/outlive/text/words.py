@@ -14,6 +14,7 @@ import os
 import re
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from outlive.text.tokenizer import Tokenizer
 NO_WORDS = "OUTLIVE_NO_WORDS"  # in the environment: the library tokenises whole texts
 MAX_KEPT = 1 << 23  # characters of words, an overhead of each included: some 30 MiB
 _OVERHEAD = 32
+_SHORT = 64  # characters
 # Letters, digits, white space and signs; none takes part in a composition or is another when it is normalised.
 _PLAIN = re.compile("[\0-\x7f¡-©«-¬®-±´¶-¸»¿-ÿ‐-‧€]*")
 _CLASSES = {
@@ -73,6 +75,7 @@ class Words:
         self._added_firsts = {text[0] for text in self._added_texts if text}
         self._steps = [re.compile(pattern, re.ASCII).findall for pattern in _patterns(truth)]
         self._compared = Compared(truth, "tokenizers word by word", f"set {NO_WORDS}=1 in the environment")
+        self._split_again = lru_cache(1024)(self._split)  # for what stands between added tokens in most texts
         self._ids: dict[str, bytes] = {}  # int32, by word
         self._kept = 0
         self._bound: set[str] = set()  # words that are several where they stand alone
@@ -121,12 +124,16 @@ class Words:
         words: list[str] = []
         place = 0
         for token in self._added.finditer(text):
-            if (before := self._split(text[place : token.start()])) is None:
+            if (before := self._between(text[place : token.start()])) is None:
                 return None
-            words += [*before, token[0]]
+            words += before
+            words.append(token[0])
             place = token.end()
-        after = self._split(text[place:])
+        after = self._between(text[place:])
         return None if after is None else words + after
+
+    def _between(self, text: str) -> list[str] | None:
+        return self._split_again(text) if len(text) <= _SHORT else self._split(text)
 
     def _split(self, text: str) -> list[str] | None:
         parts = [text]
