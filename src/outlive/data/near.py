@@ -30,8 +30,8 @@ class Near:
         self._sketches = np.zeros((1024, SKETCH), np.uint64)
         self._rows: array[int] = array("q")
         # of memory that is not touched before it is used
-        self._keys = memoryview(np.zeros(_SLOTS, np.uint64))
-        self._places = memoryview(np.zeros(_SLOTS, np.uint32))
+        self._keys = np.zeros(_SLOTS, np.uint64).data
+        self._places = np.zeros(_SLOTS, np.uint32).data
 
     @property
     def is_full(self) -> bool:
