@@ -12,9 +12,11 @@ from typing import Any
 
 from outlive.data.compressed import unpacked
 from outlive.data.hub import hub_files
+from outlive.data.local import files_below, files_of_pattern, once, plain_files, some
 from outlive.data.natural import in_order
 from outlive.data.remote import is_remote, remote_files
 from outlive.data.rows_file import check_rows_file
+from outlive.data.splits import left_by_datasets, refuse_splits
 from outlive.run.config import Source
 from outlive.run.errors import InputError
 from outlive.run.files import hash_file, hash_json
@@ -23,8 +25,7 @@ Say = Callable[[str], None]
 ROWS = (".jsonl", ".json", ".ndjson", ".parquet", ".arrow", ".csv", ".tsv")
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 # JSON beside the rows of a data set, which holds none
-_ABOUT = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "package.json"}
-_NAMED = 5  # files that a note names
+_ABOUT = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "package.json", "manifest.json"}
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,11 @@ def resolve_path(path: str, say: Say) -> SourceFiles:
 
 def local_files(path: str, say: Say) -> list[Path]:
     """The files of this machine that a path stands for, in their order."""
-    place = Path(path)
-    if place.is_dir():
-        return _of_folder(place, say)
+    if Path(path).is_dir():
+        return _of_folder(Path(path), say)
     if glob.has_magic(path) and not os.path.lexists(path):
-        found = [Path(name) for name in in_order(glob.glob(path, recursive=True)) if os.path.isfile(name)]
-        if not found:
-            raise InputError("no file fits this pattern", where=path, fix="quote it in the shell, and check the folder")
-        return _worth_reading(found, say)
-    return [place]
+        return _worth_reading([Path(name) for name in files_of_pattern(path, say)], say)
+    return [Path(path)]
 
 
 def is_rows(name: str) -> bool:
@@ -79,37 +76,33 @@ def is_rows(name: str) -> bool:
 
 
 def _of_folder(folder: Path, say: Say) -> list[Path]:
-    names = []
-    for root, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
-        names += [os.path.relpath(os.path.join(root, name), folder) for name in files]
-    rows = [name for name in names if is_rows(name)]
+    files, special = plain_files(list(files_below(str(folder), say)))
+    names = [os.path.relpath(name, folder) for name in files]
+    kept_beside = left_by_datasets(folder, names)
+    rows = [name for name in names if is_rows(name) and name not in kept_beside]
     if not rows:
-        there = ", ".join(sorted(names)[:_NAMED]) or "nothing"
+        there = ", ".join(sorted(names)[:5]) or "nothing"
         raise InputError(
             f"the folder holds no file of rows, only: {there}",
             where=str(folder),
             expected=f"files whose names end in {', '.join(ROWS)}",
             fix="name a file, or a folder with such files",
         )
-    others = [name for name in names if not is_rows(name)]
-    if others:
-        say(f"{folder}: {len(others)} files are not read as rows: {_some(others)}")
-    return _worth_reading([folder / name for name in in_order(rows)], say)
+    refuse_splits(folder, names, rows)
+    if others := sorted({*names} - {*rows}):
+        say(f"{folder}: {len(others)} files are not read as rows: {some(others)}")
+    if special:
+        say(f"{folder}: {len(special)} are no plain files (pipes or devices), and are not read: {some(special)}")
+    return _worth_reading([Path(name) for name in once([str(folder / name) for name in in_order(rows)], say)], say)
 
 
 def _worth_reading(files: list[Path], say: Say) -> list[Path]:
     """The files that hold something. Raises InputError where none does."""
     empty = [path for path in files if path.is_file() and path.stat().st_size == 0]
     if empty and len(files) > 1:
-        say(f"{len(empty)} empty files are left out: {_some([str(path) for path in empty])}")
+        say(f"{len(empty)} empty files are left out: {some([str(path) for path in empty])}")
     kept = [path for path in files if path not in set(empty)]
     return kept or files[:1]
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(sorted(names)[:_NAMED]) + more
 
 
 def _source(name: str, files: Sequence[Path], say: Say, about: dict[str, Any]) -> SourceFiles:
