@@ -58,7 +58,7 @@ def files_of_pattern(pattern: str, say: Say) -> list[str]:
 
 def plain_files(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Those of the names that are plain files, and the others. Raises InputError for a link to nothing."""
-    files, others = [], []
+    files, others = list[str](), list[str]()
     for name in names:
         try:
             is_plain = stat.S_ISREG(os.stat(name).st_mode)

@@ -14,8 +14,10 @@ from outlive.data.compressed import unpacked
 from outlive.data.hub import hub_files
 from outlive.data.local import files_below, files_of_pattern, once, plain_files, some
 from outlive.data.natural import in_order
+from outlive.data.reading import file_names
 from outlive.data.remote import is_remote, remote_files
-from outlive.data.rows_file import check_rows_file
+from outlive.data.rows_csv import delimiter_of
+from outlive.data.rows_file import Form, rows_form
 from outlive.data.splits import left_by_datasets, refuse_splits
 from outlive.run.config import Source
 from outlive.run.errors import InputError
@@ -31,12 +33,14 @@ _ABOUT = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state
 @dataclass(frozen=True)
 class SourceFiles:
     """`name`: as the ledger shows the source. `files`: on this machine, in reading order. `identity`: a hash of all
-    that is in them. `about`: what else is known of them, such as a revision."""
+    that is in them. `about`: what else is known of them, such as a revision. `names`: of the files, in the ids of their
+    samples and in messages."""
 
     name: str
     files: list[Path]
     identity: str
     about: dict[str, Any] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
 
 
 def resolve(source: Source, say: Say) -> SourceFiles:
@@ -52,8 +56,23 @@ def resolve(source: Source, say: Say) -> SourceFiles:
 def resolve_path(path: str, say: Say) -> SourceFiles:
     """The files that a path stands for: a file, a folder, a glob or a URL. Raises InputError."""
     if is_remote(path):
+        _refuse_offline(path)
         return _source(path, _worth_reading(remote_files(path, is_rows, say), say), say, {})
     return _source(path, local_files(path, say), say, {})
+
+
+def _refuse_offline(url: str) -> None:
+    """Raise InputError for a URL of the hub where nothing may be asked of it: what there is can't be known."""
+    if not url.startswith("hf://"):
+        return
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        raise InputError(
+            "the hub can't be asked: HF_HUB_OFFLINE is set",
+            where=url,
+            fix="unset HF_HUB_OFFLINE, or name the data set as hub: org/name, which is read from the hub's cache",
+        )
 
 
 def local_files(path: str, say: Say) -> list[Path]:
@@ -107,9 +126,18 @@ def _worth_reading(files: list[Path], say: Say) -> list[Path]:
 
 def _source(name: str, files: Sequence[Path], say: Say, about: dict[str, Any]) -> SourceFiles:
     opened = [unpacked(path, say) for path in files]
-    for path in opened:
-        check_rows_file(path)
-    hashes = [hash_file(path) for path in opened]
-    named = [[path.name, own] for path, own in zip(opened, hashes, strict=True)]
-    identity = hashes[0] if len(hashes) == 1 else hash_json(named)
-    return SourceFiles(name, opened, identity, about)
+    forms = [rows_form(path, given) for path, given in zip(opened, files, strict=True)]
+    hashes = [_identity(path, form) for path, form in zip(opened, forms, strict=True)]
+    if len({path.name for path in opened}) == len(opened):
+        names, named = file_names(opened), [path.name for path in opened]
+    else:
+        names = named = file_names(files)  # in another folder each is another, in the samples' ids too
+    pairs = [list(pair) for pair in zip(named, hashes, strict=True)]
+    return SourceFiles(name, opened, hashes[0] if len(hashes) == 1 else hash_json(pairs), about, names)
+
+
+def _identity(path: Path, form: Form) -> str:
+    """The hash of a file's bytes; with how they are read where the bytes alone don't say it, but the name does too:
+    as CSV with some delimiter. Renamed, the same bytes may hold other rows."""
+    own = hash_file(path)
+    return own if form != "csv" else hash_json([own, form, delimiter_of(path)])
