@@ -154,7 +154,7 @@ class _Build:
         """Build them, or go on where an earlier attempt was stopped."""
         before = [_marks(path) for path in self.files.files]
         mine = self.preparer
-        if mine.tokenize_with != "auto" or self.all_bytes > MIN_BYTES:  # its self-test takes a moment
+        if mine.tokenize_with == "fastokens" or self.all_bytes > MIN_BYTES:  # its self-test takes a moment
             tokenize_with(mine.tokenizer, mine.tokenize_with, mine.say)
         with unfinished(self.folders["train"], self.alone) as folder:
             recipe = self._recipe()
