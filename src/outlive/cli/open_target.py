@@ -216,7 +216,7 @@ def read_template(file: Path | None, tokenizer: Tokenizer) -> ChatTemplate | Non
 def _is_store(manifest: Path) -> bool:
     try:
         return "store_version" in dict(json.loads(manifest.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return False
 
 

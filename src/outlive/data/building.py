@@ -108,7 +108,7 @@ def _marks(file: os.DirEntry[str]) -> tuple[int, int, int]:
 @lru_cache(maxsize=1024)
 def _damage(folder: Path, marks: tuple[tuple[str, int, int, int], ...]) -> InputError | None:
     try:
-        Store(folder).verify()
+        Store(folder, verify=True)
     except InputError as error:
         return error
     return None
