@@ -104,7 +104,8 @@ def test_json_gives_ids_weights_and_texts(folder: Path, rows: Path) -> None:
     found = objects(rows, "--tokenizer", folder)
     assert [value["row"] for value in found] == [0, 1, 2, 3, 4]
     first = found[0]
-    assert list(first) == ["row", "part", "input_ids", "weights", "text", "target_text"]
+    assert list(first) == ["row", "part", "input_ids", "weights", "text", "target_text", "turns"]
+    assert [turn[2:] for turn in first["turns"]] == [[n, ("user", "assistant")[n % 2]] for n in range(4)]
     assert first["part"] == 0
     assert first["target_text"] == ["I am fine, thank you.<|im_end|>", "See you, 世界 🎉<|im_end|>"]
     assert first["text"] == tokenizer.decode(first["input_ids"])
@@ -334,7 +335,10 @@ def test_a_run_file_and_its_store_show_the_same_samples(run_file: Path, rows: Pa
     stored = [value for about in prepared["train"] for value in objects(about["store"])]
     for value in kept:
         del value["source"]
-        value.pop("lints", None)  # a store holds samples, not what was worth a look in their rows
+        value.pop("turns", None)  # a store holds samples, not the messages that they were made of
+    assert any("lints" in value for value in stored)  # of the rows that its ledger names, which are few here: all
+    for own, other in zip(stored, kept, strict=True):  # and what fits every row, which its ledger counts by row, too
+        assert set(own.pop("lints", [])) >= set(other.pop("lints", []))
     assert stored == kept
     assert {value["refused"]["reason"] for value in found if "refused" in value} == set(REFUSED.values())
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from outlive.data.naming import Naming
+    from outlive.data.pipeline import RowResult
+    from outlive.data.sample_turns import Turn
+    from outlive.data.samples import SampleMaker
     from outlive.text.template import ChatTemplate
     from outlive.text.tokenizer import Tokenizer
 
@@ -53,7 +57,8 @@ class Item:
     """One sample of a row, or the row's conversation where there is no tokenizer, or its refusal.
 
     tokens int32 [L]; weights float32 [L], as in a sample. `trained`: the turns of the conversation that carry loss.
-    `about`: role and prefix of a sample that belongs to a group.
+    `about`: role and prefix of a sample that belongs to a group. `turns`: makes what is known of the messages that its
+    tokens come from, which takes as long as the sample did.
     """
 
     row: int
@@ -65,6 +70,7 @@ class Item:
     lints: list[str] = field(default_factory=list)
     refusal: Refusal | None = None
     about: dict[str, Any] = field(default_factory=dict)
+    turns: Callable[[], list[Turn] | None] = lambda: None
 
 
 @dataclass
@@ -153,12 +159,29 @@ def as_samples(
                     raise _no_template(tokenizer)
                 yield Item(row, refusal=result.refusal)
                 continue
-            for sample in result.samples:
+            turns = _turns_later(maker, result)
+            for place, sample in enumerate(result.samples):
                 about = {"role": sample.role, "prefix": sample.prefix} if sample.coupled else {}
                 names = list(result.lints)
-                yield Item(row, sample.part, sample.tokens, sample.weights, lints=names, about=about)
+                of_sample = partial(turns, place)
+                yield Item(row, sample.part, sample.tokens, sample.weights, None, [], names, None, about, of_sample)
 
     return SourceRows(ledger.source, items(), ledger)
+
+
+def _turns_later(maker: SampleMaker, result: RowResult) -> Callable[[int], list[Turn] | None]:
+    """What gives the turns of a row's samples, by place, once somebody asks."""
+    from outlive.data.sample_turns import turns_of
+
+    @cache
+    def found() -> list[list[Turn]] | None:
+        return turns_of(maker, result.conversation, result.samples) if result.conversation is not None else None
+
+    def of_sample(place: int) -> list[Turn] | None:
+        known = found()
+        return known[place] if known is not None else None
+
+    return of_sample
 
 
 def files_of(path: str, notes: list[str]) -> Sequence[Path]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
+from outlive.data.leftovers import remove_leftovers
 from outlive.data.store import MANIFEST, Store
 from outlive.run.errors import InputError
 from outlive.run.files import disk_error, sibling
@@ -21,8 +22,8 @@ def only_builder(folders: Sequence[Path], say: Callable[[str], None]) -> Iterato
     """Hold the right to build these stores, all of one pass over one source. Waits for a builder that has it; `say`
     tells so. It is free as soon as its holder ends, however that ends. Gives whether no other can build them now.
 
-    What killed builders of these stores left is removed. Where the file system has no locks, several may build: the
-    first to finish wins, and nothing is removed.
+    What killed builders of these stores left is removed, and what those of other stores left, once it is old. Where the
+    file system has no locks, several may build: the first to finish wins, and nothing is removed.
     """
     path = folders[0].with_name(f".{folders[0].name}.lock")
 
@@ -38,6 +39,7 @@ def only_builder(folders: Sequence[Path], say: Callable[[str], None]) -> Iterato
         if descriptor is not None:
             for leftover in (entry for folder in folders for entry in folder.parent.glob(f".{folder.name}.*.tmp")):
                 shutil.rmtree(leftover, ignore_errors=True)
+            remove_leftovers(path.parent, say)
         yield descriptor is not None
     finally:
         if descriptor is not None:

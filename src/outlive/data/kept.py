@@ -22,7 +22,7 @@ class Kept:
         return self.path.is_file()
 
     @contextmanager
-    def writing(self) -> Iterator[Callable[[bytes], object]]:
+    def writing(self) -> Iterator[Callable[[bytes], int]]:
         """Write it, block by block. It has its name when the block ends well; else nothing stays. Raises WorkError."""
         temporary = sibling(self.path)
         try:

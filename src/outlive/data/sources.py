@@ -51,7 +51,7 @@ def resolve(source: Source, say: Say) -> SourceFiles:
 def resolve_path(path: str, say: Say) -> SourceFiles:
     """The files that a path stands for: a file, a folder, a glob or a URL. Raises InputError."""
     if is_remote(path):
-        return _source(path, remote_files(path, is_rows, say), say, {})
+        return _source(path, _worth_reading(remote_files(path, is_rows, say), say), say, {})
     return _source(path, local_files(path, say), say, {})
 
 

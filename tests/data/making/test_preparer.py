@@ -24,7 +24,7 @@ from outlive.data.store import MANIFEST
 from outlive.run.config import Data, Source
 from outlive.run.errors import InputError, WorkError
 from outlive.text.tokenizer import Tokenizer
-from tests.data.conftest import NUM_ROWS
+from tests.data.making.conftest import NUM_ROWS
 
 
 def data(path: Path, **settings: Any) -> Data:
