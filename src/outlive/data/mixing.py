@@ -84,7 +84,7 @@ class Mixing:
         if not lengths:
             return [0.0] * len(sizes)
         length = max(lengths) if self.pass_ends == "all" else min(lengths)
-        return [length * share for share in shares]
+        return [min(length * share, float(_ANY)) if share > 0 else 0.0 for share in shares]
 
     def is_over(self, sizes: Sequence[Size], epoch: int) -> bool:
         """Whether nothing is left for pass `epoch` and all after it, since sources are used up."""
