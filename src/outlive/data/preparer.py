@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -28,7 +28,7 @@ from outlive.data.sources import SourceFiles, resolve
 from outlive.data.store import VERSION, Store
 from outlive.data.workers import Workers
 from outlive.run.config import Source
-from outlive.run.errors import InputError
+from outlive.run.errors import InputError, WorkError
 from outlive.run.files import hash_json, place_folder, writable, write_atomic
 from outlive.run.notes import to_stderr
 from outlive.text.fast_tokenizer import TokenizeWith, tokenize_with
@@ -156,7 +156,7 @@ class _Build:
         mine = self.preparer
         if mine.tokenize_with != "auto" or self.all_bytes > MIN_BYTES:  # its self-test takes a moment
             tokenize_with(mine.tokenizer, mine.tokenize_with, mine.say)
-        with unfinished(self.folders["train"], self.alone) as folder:
+        with unfinished(self.folders["train"], self.alone) as folder, self._telling_what_stays(folder):
             recipe = self._recipe()
             fold = self._fold(folder, recipe)
             read = ReadCounts()
@@ -174,6 +174,20 @@ class _Build:
             fold.close(read, {**self.preparer.about(self.files.identity), **self.files.about})
             for side, final in self.folders.items():
                 place_folder(folder / side, final, if_exists="keep")
+
+    @contextmanager
+    def _telling_what_stays(self, folder: Path) -> Iterator[None]:
+        """Where the work fails or is interrupted, say how much of it the next start goes on from."""
+        try:
+            yield
+        except (WorkError, MemoryError, KeyboardInterrupt, SystemExit) as error:
+            if self.alone and (rows := _saved_rows(folder)):
+                kept = f"the first {rows:,} rows are prepared, and kept: the next start goes on after them"
+                if isinstance(error, WorkError):
+                    error.fix = f"{error.fix}; {kept}" if error.fix else kept
+                else:
+                    self.preparer.say(f"{self.files.name}: {kept}")
+            raise
 
     def _is_another(self) -> bool:
         """Whether the rows are others than those that the stores are named after."""
@@ -271,10 +285,24 @@ def _save_state(folder: Path, state: dict[str, Any]) -> None:
 
 def saved_state(folder: Path) -> dict[str, Any]:
     """What was saved last of an unfinished store. Raises FileNotFoundError where nothing was, and Damaged."""
-    saved = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    if hash_json(saved["state"]) != saved["hash"]:
+    try:
+        saved = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        is_whole = hash_json(saved["state"]) == saved["hash"]
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Damaged(f"{STATE}: {type(error).__name__}: {error}") from None
+    if not is_whole:
         raise Damaged(f"{STATE} is not as it was written")
     return dict(saved["state"])
+
+
+def _saved_rows(folder: Path) -> int:
+    """How many rows of an unfinished store the next builder need not prepare."""
+    try:
+        return int(saved_state(folder)["ledger"]["rows"])
+    except (OSError, Damaged, KeyError, TypeError, ValueError):
+        return 0
 
 
 def clear(folder: Path) -> None:
