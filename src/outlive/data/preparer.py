@@ -31,6 +31,7 @@ from outlive.run.config import Source
 from outlive.run.errors import InputError, WorkError
 from outlive.run.files import hash_json, place_folder, writable, write_atomic
 from outlive.run.notes import to_stderr
+from outlive.run.sizes import counted
 from outlive.text.fast_tokenizer import TokenizeWith, tokenize_with
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
@@ -182,7 +183,7 @@ class _Build:
             yield
         except (WorkError, MemoryError, KeyboardInterrupt, SystemExit) as error:
             if self.alone and (rows := _saved_rows(folder)):
-                kept = f"the first {rows:,} rows are prepared, and kept: the next start goes on after them"
+                kept = f"{counted(rows, 'row')} prepared so far, and kept: the next start goes on from there"
                 if isinstance(error, WorkError):
                     error.fix = f"{error.fix}; {kept}" if error.fix else kept
                 else:
@@ -211,7 +212,8 @@ class _Build:
         sides = dict.fromkeys(self.folders, self.preparer.columns)
         try:
             fold = Fold(folder, sides, ledger, recipe.reader.every_row, saved_state(folder))
-            self.preparer.say(f"{self.files.name}: going on after the {fold.ledger.rows:,} rows that are prepared")
+            before = counted(fold.ledger.rows, "row")
+            self.preparer.say(f"{self.files.name}: going on after the first {before}, prepared before")
             return fold
         except FileNotFoundError:
             pass

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from outlive.data.mixing import Stretch
 from outlive.run.errors import InputError
 from outlive.run.machine import available_memory
+from outlive.run.sizes import counted
 
 if TYPE_CHECKING:
     from outlive.data.plan import Mixture
@@ -28,7 +29,7 @@ def refuse_too_many(mixture: Mixture, stretches: Sequence[Stretch]) -> None:
     names = [str(store.manifest.get("source", store.folder)) for store in mixture.stores]
     about = list(zip(names, mixture.weights, mixture.sizes, stretches, strict=True))
     lines = [
-        f"  {name}: weight {weight:g}, {size.units:,} samples, {stretch.number:,} visits"
+        f"  {name}: weight {weight:g}, {counted(size.units, 'sample')}, {counted(stretch.number, 'visit')}"
         for name, weight, size, stretch in about
     ]
     why = "the memory that is free holds a plan of" if most < MAX_VISITS else "a plan holds"

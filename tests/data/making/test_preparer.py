@@ -274,7 +274,7 @@ def test_what_is_prepared_stays_where_the_input_is_not_to_blame(
         with pytest.raises(type(error)) as caught:
             prepared(folder, home, data(rows, processes=1), say=said.append)
     told = [*said, str(getattr(caught.value, "fix", ""))]
-    assert any("rows are prepared, and kept" in text for text in told) == kept
+    assert any("prepared so far, and kept" in text for text in told) == kept
     assert bool(list((home / "stores").glob(".*.unfinished"))) == kept
     said.clear()
     prepared(folder, home, data(rows, processes=1), say=said.append)
