@@ -31,8 +31,8 @@ def permuted(positions: Int, size: int, key: int) -> Int:
 def streamed(begin: int, end: int, size: int, key: int) -> Int:
     """Positions begin … end - 1 of an endless stream of permutations of range(size), int64: permutation n, from 0, is
     keyed by (key, n). Many short ones take no longer than few long ones, but for their keys."""
-    found = np.zeros(end - begin, dtype=np.int64)
-    if size <= 1:
+    found = np.zeros(max(0, end - begin), dtype=np.int64)
+    if size <= 1 or not len(found):
         return found
     at_once = max(1, _BLOCK // size)
     for first in range(begin // size, -(-end // size), at_once):

@@ -142,7 +142,7 @@ Table = Sequence[Sequence[str]]  # rows of cells
 
 
 def show_facts(console: Console, facts: Mapping[str, str | Table]) -> None:
-    """Print names and values in two columns. A value of several lines is a table."""
+    """Print names and values in two columns. A table takes several lines, all but its last column flush right."""
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
         lines = [signed(value)] if isinstance(value, str) else _laid_out(value)
