@@ -1,0 +1,64 @@
+"""Values of a config.json that nobody has checked before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from outlive.run.errors import InputError
+
+_MOST = 1 << 40
+_DEEPEST = 10_000  # layers
+_NO = object()
+
+
+class Settings:
+    """`config` (its text_config, where it has one) over a family's `defaults`; InputError for what can't be right."""
+
+    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        inner = config.get("text_config")
+        self.outer = config
+        self.values = {**defaults, **{key: value for key, value in config.items() if value is not None}}
+        if isinstance(inner, dict):
+            self.values.update({key: value for key, value in inner.items() if value is not None})
+            if "tie_word_embeddings" in config:
+                self.values["tie_word_embeddings"] = config["tie_word_embeddings"]
+
+    def has(self, key: str) -> bool:
+        """Whether there is a value, other than null."""
+        return self.values.get(key) is not None
+
+    def number(self, key: str, default: int | None = None, least: int = 1) -> int:
+        """A whole number."""
+        value = self.values.get(key, default)
+        if value is None:
+            raise InputError(f"config.json has no {key}", fix="copy the model's own config.json into its folder")
+        if type(value) is not int or not least <= value <= _MOST:
+            raise InputError(f"{key} is {str(value)[:80]!r} in config.json, where a number from {least} on is expected")
+        return value
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """True or false."""
+        value = self.values.get(key, default)
+        if type(value) is not bool:
+            raise InputError(f"{key} is {str(value)[:80]!r} in config.json, where true or false is expected")
+        return value
+
+    def layers(self, key: str = "num_hidden_layers") -> int:
+        """How many layers there are."""
+        number = self.number(key, least=0)
+        if number > _DEEPEST:
+            raise InputError(f"{key} is {number} in config.json: more than {_DEEPEST} layers are not supported")
+        return number
+
+    def each(self, key: str, length: int) -> list[str]:
+        """A list of one word for each layer."""
+        value = self.values.get(key)
+        if not isinstance(value, list) or len(value) != length or not all(isinstance(one, str) for one in value):
+            raise InputError(f"{key} in config.json is not a list of {length} words, one for each layer")
+        return value
+
+    def part(self, key: str, defaults: Mapping[str, Any]) -> Settings:
+        """A config within the config; its defaults where there is none."""
+        value = self.outer.get(key)
+        return Settings(value if isinstance(value, dict) else {}, defaults)
