@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
 from outlive.checkpoint.families import rope
+from outlive.checkpoint.families.arithmetic import Dequantise
 from outlive.checkpoint.families.names import filled, matching, places_of
 from outlive.checkpoint.families.operations import (
     Operation,
@@ -26,6 +27,7 @@ from outlive.run.errors import InputError
 
 Sizes = dict[str, int]
 Condition = Callable[[Settings, int], bool]  # of the config and a layer (-1 outside of layers)
+SCALE = "_scale_inv"  # behind the name of a float8 matrix: that of its scales
 MOST = 4_000_000  # tensors that a model may have
 
 
@@ -51,6 +53,17 @@ class Row:
     def under(self, old: str, new: str) -> Row:
         """The same with another prefix."""
         return replace(self, name=new + self.name.removeprefix(old)) if self.name.startswith(old) else self
+
+
+def block_of(config: Mapping[str, Any]) -> tuple[int, int]:
+    """Rows and columns that share a scale in a folder of float8 matrices."""
+    quantization = config.get("quantization_config")
+    block = quantization.get("weight_block_size") if isinstance(quantization, dict) else None
+    if block is None:
+        return 128, 128
+    if isinstance(block, list) and len(block) == 2 and all(type(one) is int and one > 0 for one in block):
+        return block[0], block[1]
+    raise InputError(f"weight_block_size is {str(block)[:80]!r} in config.json, where two numbers are expected")
 
 
 def nothing(sizes: Sizes) -> list[Operation]:
@@ -104,7 +117,8 @@ class Family:
         Names that the family does not know stay as they are. InputError where a layout is incomplete.
         """
         sizes = self._sizes(config)
-        return applied([*self.to_canonical(sizes), *self.layouts(sizes)], tensors)
+        plain = applied(self.to_canonical(sizes), self._dequantised(tensors, config))
+        return applied(self.layouts(sizes), plain)
 
     def fused(self, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Tensors:
         """Canonical tensors as the modules of transformers 5 hold them (save_original_format=False)."""
@@ -126,16 +140,25 @@ class Family:
         """
         if not self.architecture:
             raise InputError(f"GGUF has no architecture for {self.name}")
+        lost = self.not_in_gguf(tensors, config)
+        if lost:
+            what = f"GGUF has no place for {lost[0]} in the architecture {self.architecture}"
+            others = f" (nor for {len(lost) - 1} others)" if len(lost) > 1 else ""
+            raise InputError(what + others, where=lost[0], fix="convert to another format, or leave them out")
         used = {name: tensor for name, tensor in tensors.items() if not self.ignored(name, config)}
         result = applied(self._gguf(config), used)
-        held = self._targets(config, result)
-        for name in result:
-            if name not in held:
-                what = f"GGUF has no place for {name} in the architecture {self.architecture}"
-                raise InputError(what, where=name, fix="convert to another format, or remove what needs this tensor")
         for name, tensor in rope.factors(self.architecture, config).items():
             put(result, name, tensor)
         return result
+
+    def not_in_gguf(self, names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
+        """Of canonical names, those that are read by the model, and for which GGUF has no place (vision towers,
+        biases that its readers do not add)."""
+        operations = self.before_gguf(self._sizes(config))
+        held = [row.name for row in self.rows if row.gguf] + [getattr(one, "source", "") for one in operations]
+        names = [name for name in names if not self.ignored(name, config)]
+        known = {name for pattern in held for name, _ in matching(names, pattern)}
+        return [name for name in names if name not in known]
 
     def from_gguf(self, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Tensors:
         """Tensors of a GGUF file under the canonical names. InputError that names one that is not known."""
@@ -146,6 +169,13 @@ class Family:
             if name not in known:
                 raise InputError(f"{name} is not known in GGUF files of {self.architecture}", where=name)
         return applied(inverted(self._gguf(config)), current)
+
+    def _dequantised(self, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Tensors:
+        if not any(name.endswith(SCALE) for name in tensors):
+            return dict(tensors)
+        block = block_of(config)
+        matrices = {row.name for row in self.rows if row.name.endswith(".weight") and len(row.shape.split()) == 2}
+        return applied([Dequantise(name, name + SCALE, block) for name in sorted(matrices)], tensors)
 
     def _sizes(self, config: Mapping[str, Any]) -> Sizes:
         return self.sizes(Settings(config, self.defaults))

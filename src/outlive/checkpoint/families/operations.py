@@ -106,6 +106,25 @@ class Rename(Operation):
 
 
 @dataclass(frozen=True)
+class Reprefix(Operation):
+    """Another prefix. It is undone where no other name begins with the new one."""
+
+    source: str
+    target: str
+
+    def apply(self, tensors: Mapping[str, Tensor]) -> Tensors:
+        result: Tensors = {}
+        for name, tensor in tensors.items():
+            moved = self.target + name.removeprefix(self.source) if name.startswith(self.source) else name
+            put(result, moved, tensor)
+        return result
+
+    @property
+    def inverse(self) -> Reprefix:
+        return Reprefix(self.target, self.source)
+
+
+@dataclass(frozen=True)
 class Split(Operation):
     """One tensor as several, of `sizes` along an axis (gate|up, q|k|v one after the other)."""
 

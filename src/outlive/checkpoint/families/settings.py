@@ -18,9 +18,10 @@ class Settings:
     def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         inner = config.get("text_config")
         self.outer = config
-        self.values = {**defaults, **{key: value for key, value in config.items() if value is not None}}
+        self.values: dict[str, Any] = {**defaults, **config}
+        self._lists: dict[str, Any] = {}
         if isinstance(inner, dict):
-            self.values.update({key: value for key, value in inner.items() if value is not None})
+            self.values.update(inner)
             if "tie_word_embeddings" in config:
                 self.values["tie_word_embeddings"] = config["tie_word_embeddings"]
 
@@ -30,7 +31,8 @@ class Settings:
 
     def number(self, key: str, default: int | None = None, least: int = 1) -> int:
         """A whole number."""
-        value = self.values.get(key, default)
+        value = self.values.get(key)
+        value = default if value is None else value
         if value is None:
             raise InputError(f"config.json has no {key}", fix="copy the model's own config.json into its folder")
         if type(value) is not int or not least <= value <= _MOST:
@@ -39,7 +41,8 @@ class Settings:
 
     def flag(self, key: str, default: bool = False) -> bool:
         """True or false."""
-        value = self.values.get(key, default)
+        value = self.values.get(key)
+        value = default if value is None else value
         if type(value) is not bool:
             raise InputError(f"{key} is {str(value)[:80]!r} in config.json, where true or false is expected")
         return value
@@ -54,9 +57,24 @@ class Settings:
     def each(self, key: str, length: int) -> list[str]:
         """A list of one word for each layer."""
         value = self.values.get(key)
-        if not isinstance(value, list) or len(value) != length or not all(isinstance(one, str) for one in value):
-            raise InputError(f"{key} in config.json is not a list of {length} words, one for each layer")
-        return value
+        if key not in self._lists:
+            words = isinstance(value, list) and all(isinstance(one, str) for one in value)
+            if not words or len(self.values[key]) != length:
+                raise InputError(f"{key} in config.json is not a list of {length} words, one for each layer")
+            self._lists[key] = value
+        found: list[str] = self._lists[key]
+        return found
+
+    def numbers(self, key: str) -> frozenset[int]:
+        """The numbers of a list; none where it is missing."""
+        if key not in self._lists:
+            value = self.values.get(key)
+            value = [] if value is None else value
+            if not isinstance(value, list) or not all(type(one) is int for one in value):
+                raise InputError(f"{key} in config.json is not a list of numbers")
+            self._lists[key] = frozenset(value)
+        found: frozenset[int] = self._lists[key]
+        return found
 
     def part(self, key: str, defaults: Mapping[str, Any]) -> Settings:
         """A config within the config; its defaults where there is none."""

@@ -5,11 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from outlive.checkpoint.families.deepseek import DEEPSEEK_V2, DEEPSEEK_V3
 from outlive.checkpoint.families.family import Family
-from outlive.checkpoint.families.llama import LLAMA, MISTRAL
+from outlive.checkpoint.families.gemma import GEMMA2, GEMMA3, GEMMA3_TEXT
+from outlive.checkpoint.families.llama import LLAMA, MISTRAL, MIXTRAL
+from outlive.checkpoint.families.others import OLMO2, PHI3
+from outlive.checkpoint.families.qwen import QWEN2, QWEN3, QWEN3_MOE
+from outlive.checkpoint.families.qwen35 import QWEN35, QWEN35_TEXT
 from outlive.run.errors import InputError
 
-FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL)
+FAMILIES: tuple[Family, ...] = (
+    LLAMA,
+    MISTRAL,
+    MIXTRAL,
+    QWEN2,
+    QWEN3,
+    QWEN3_MOE,
+    QWEN35,
+    QWEN35_TEXT,
+    GEMMA2,
+    GEMMA3,
+    GEMMA3_TEXT,
+    PHI3,
+    OLMO2,
+    DEEPSEEK_V2,
+    DEEPSEEK_V3,
+)
 _BY_TYPE = {name: family for family in FAMILIES for name in family.model_types}
 
 
