@@ -28,7 +28,7 @@ from outlive.checkpoint.families.operations import (
 )
 from outlive.checkpoint.families.values import Grouped, Inverse, Rotary, Tiled
 from outlive.checkpoint.tensors.dtypes import to_float32
-from outlive.checkpoint.tensors.tensor import Tensor, slices
+from outlive.checkpoint.tensors.tensor import Box, Tensor, slices
 from outlive.checkpoint.tensors.views import Given
 from outlive.run.errors import InputError
 from tests.checkpoint.families.folders import assert_equal
@@ -36,7 +36,21 @@ from tests.checkpoint.families.folders import assert_equal
 SIZE = st.integers(1, 4)
 
 
+class Hollow(Tensor):
+    """A shape that no array has, as a file's header may claim it."""
+
+    dtype = "float32"
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def read(self, box: Box) -> Any:
+        raise AssertionError(box)
+
+
 def numbers(*shape: int, start: int = 0) -> Tensor:
+    if max(shape, default=0) > 1 << 62:
+        return Hollow(shape)
     count = int(np.prod(shape))
     return Given((np.arange(start, start + count, dtype=np.float32) / 8).reshape(shape))
 
@@ -165,6 +179,8 @@ def test_an_exponential_comes_back_within_a_rounding() -> None:
         (Stack("e.{expert}", "e", 2), {"e.0": (1,), "e.1": (2,)}, "stacked"),
         (Permute("w", Rotary(1 << 40, 1 << 40)), {"w": (4, 1)}, "w has the shape"),
         (Permute("w", Rotary(2, 2), 1), {"w": (4,)}, "w has the shape"),
+        (Permute("w", Rotary(2, 3)), {"w": (6, 1)}, "two halves"),
+        (Permute("w", Rotary(1 << 40, 1 << 40)), {"w": (1 << 80, 0)}, "too many"),
         (Resize("w", 4, 8), {"w": (5,)}, "w has the shape"),
         (Squeeze("w", 1), {"w": (4, 2)}, "w has the shape"),
         (Rename("l.{layer}", "w"), {"l.1": (1,), "l.2": (1,)}, "would both be w"),

@@ -101,8 +101,8 @@ def experts_of_modules(parent: str, parts: tuple[str, str, str], sizes: Sizes) -
 
 def sizes_of(settings: Settings) -> Sizes:
     """The sizes of a transformer with grouped queries."""
-    hidden, heads = settings.number("hidden_size"), settings.number("num_attention_heads")
-    keys = settings.number("num_key_value_heads", heads)
+    hidden, heads = settings.number("hidden_size"), settings.count("num_attention_heads")
+    keys = settings.count("num_key_value_heads", heads)
     if heads % keys:
         raise InputError(f"config.json has {heads} attention heads, which {keys} key-value heads do not divide")
     head = settings.number("head_dim", max(hidden // heads, 1))

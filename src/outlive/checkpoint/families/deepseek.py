@@ -47,7 +47,7 @@ def _shared_biased(settings: Settings, layer: int) -> bool:
 
 
 def _sizes(settings: Settings) -> Sizes:
-    heads, inner = settings.number("num_attention_heads"), settings.number("moe_intermediate_size")
+    heads, inner = settings.count("num_attention_heads"), settings.number("moe_intermediate_size")
     rotary, plain = settings.number("qk_rope_head_dim"), settings.number("qk_nope_head_dim")
     latent, value = settings.number("kv_lora_rank"), settings.number("v_head_dim")
     return {
@@ -64,7 +64,7 @@ def _sizes(settings: Settings) -> Sizes:
         "latent_rotary": latent + rotary,
         "key_value": heads * (plain + value),
         "values": heads * value,
-        "experts": settings.number("n_routed_experts"),
+        "experts": settings.count("n_routed_experts"),
         "expert_inner": inner,
         "shared_inner": inner * settings.number("n_shared_experts"),
     }

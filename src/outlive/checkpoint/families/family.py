@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -21,14 +22,15 @@ from outlive.checkpoint.families.operations import (
     inverted,
     put,
 )
-from outlive.checkpoint.families.settings import Settings
+from outlive.checkpoint.families.settings import Settings, shown
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.run.errors import InputError
 
 Sizes = dict[str, int]
 Condition = Callable[[Settings, int], bool]  # of the config and a layer (-1 outside of layers)
 SCALE = "_scale_inv"  # behind the name of a float8 matrix: that of its scales
-MOST = 4_000_000  # tensors that a model may have
+_LAYER = re.compile(r"model\.(?:language_model\.)?layers\.([0-9]{1,7})\.")
+MOST = 500_000  # tensors that a model may have
 
 
 def always(settings: Settings, layer: int) -> bool:
@@ -63,7 +65,7 @@ def block_of(config: Mapping[str, Any]) -> tuple[int, int]:
         return 128, 128
     if isinstance(block, list) and len(block) == 2 and all(type(one) is int and one > 0 for one in block):
         return block[0], block[1]
-    raise InputError(f"weight_block_size is {str(block)[:80]!r} in config.json, where two numbers are expected")
+    raise InputError(f"weight_block_size is {shown(block)} in config.json, where two numbers are expected")
 
 
 def nothing(sizes: Sizes) -> list[Operation]:
@@ -127,11 +129,13 @@ class Family:
     def ignored(self, name: str, config: Mapping[str, Any]) -> bool:
         """Whether published folders may hold a tensor of this name that transformers leaves out: multi-token
         prediction layers, buffers that are computed anew."""
+        return self._is_ignored(name, self._sizes(config)["layers"])
+
+    def _is_ignored(self, name: str, layers: int) -> bool:
         if name.startswith(self.ignored_prefixes) or name.endswith("rotary_emb.inv_freq"):
             return True
-        layers = self._sizes(config)["layers"]
-        beyond = [places for _, places in matching([name.partition(".layers.")[2].partition(".")[0]], "{layer}")]
-        return bool(beyond) and int(beyond[0]["layer"]) >= layers and name.startswith("model.layers.")
+        number = _LAYER.match(name)
+        return number is not None and int(number[1]) >= layers
 
     def to_gguf(self, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Tensors:
         """Canonical tensors as GGUF names and orders them, with the rotary factors that its readers expect as tensors.
@@ -145,7 +149,8 @@ class Family:
             what = f"GGUF has no place for {lost[0]} in the architecture {self.architecture}"
             others = f" (nor for {len(lost) - 1} others)" if len(lost) > 1 else ""
             raise InputError(what + others, where=lost[0], fix="convert to another format, or leave them out")
-        used = {name: tensor for name, tensor in tensors.items() if not self.ignored(name, config)}
+        layers = self._sizes(config)["layers"]
+        used = {name: tensor for name, tensor in tensors.items() if not self._is_ignored(name, layers)}
         result = applied(self._gguf(config), used)
         for name, tensor in rope.factors(self.architecture, config).items():
             put(result, name, tensor)
@@ -154,9 +159,10 @@ class Family:
     def not_in_gguf(self, names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
         """Of canonical names, those that are read by the model, and for which GGUF has no place (vision towers,
         biases that its readers do not add)."""
-        operations = self.before_gguf(self._sizes(config))
+        sizes = self._sizes(config)
+        operations = self.before_gguf(sizes)
         held = [row.name for row in self.rows if row.gguf] + [getattr(one, "source", "") for one in operations]
-        names = [name for name in names if not self.ignored(name, config)]
+        names = [name for name in names if not self._is_ignored(name, sizes["layers"])]
         known = {name for pattern in held for name, _ in matching(names, pattern)}
         return [name for name in names if name not in known]
 

@@ -46,7 +46,7 @@ _MIXTRAL_PARTS = ("w1", "w3", "w2")
 
 def _mixtral_sizes(settings: Settings) -> Sizes:
     sizes = sizes_of(settings)
-    return {**sizes, "experts": settings.number("num_local_experts"), "expert_inner": sizes["inner"]}
+    return {**sizes, "experts": settings.count("num_local_experts"), "expert_inner": sizes["inner"]}
 
 
 def _mixtral_layouts(sizes: Sizes) -> list[Operation]:

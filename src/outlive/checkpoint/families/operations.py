@@ -19,6 +19,7 @@ from outlive.checkpoint.tensors.views import Cast, Joined, Padded, Part, Stacked
 from outlive.run.errors import InputError
 
 Tensors = dict[str, Tensor]
+_LONGEST = 1 << 24  # of an axis that is reordered
 
 
 class Operation(ABC):
@@ -234,6 +235,10 @@ class Permute(OnEach):
     def change(self, name: str, tensor: Tensor) -> Tensor:
         fits = len(tensor.shape) > self.axis and tensor.shape[self.axis] == self.order.length
         must(fits, name, tensor, f"a length of {self.order.length} on axis {self.axis}")
+        if self.order.length > _LONGEST:
+            raise InputError(
+                f"{name} has {self.order.length} indices on axis {self.axis} to reorder: too many", where=name
+            )
         index = index_of(self.order)
         return Taken(tensor, index) if self.axis == 0 else Ordered(tensor, index, self.axis)
 

@@ -52,7 +52,7 @@ def _dense(settings: Settings, layer: int) -> bool:
 def _moe_sizes(settings: Settings) -> Sizes:
     inner = settings.number("moe_intermediate_size")
     spelling = "num_local_experts" if settings.has("num_local_experts") else "num_experts"  # the former since 5.x
-    return {**sizes_of(settings), "experts": settings.number(spelling, 128), "expert_inner": inner}
+    return {**sizes_of(settings), "experts": settings.count(spelling, 128), "expert_inner": inner}
 
 
 def _moe_layouts(sizes: Sizes) -> list[Operation]:

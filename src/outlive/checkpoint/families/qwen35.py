@@ -42,7 +42,7 @@ def _is_linear(settings: Settings, layer: int) -> bool:
 
 def _sizes(settings: Settings) -> Sizes:
     sizes = sizes_of(settings)
-    keys, values = settings.number("linear_num_key_heads"), settings.number("linear_num_value_heads")
+    keys, values = settings.count("linear_num_key_heads"), settings.count("linear_num_value_heads")
     if values % keys:
         raise InputError(f"config.json has {values} linear value heads, which {keys} key heads do not divide")
     key, value = settings.number("linear_key_head_dim"), settings.number("linear_value_head_dim")

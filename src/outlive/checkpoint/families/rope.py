@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from outlive.checkpoint.families.settings import Settings
+from outlive.checkpoint.families.settings import Settings, shown
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.checkpoint.tensors.views import Given
 from outlive.run.errors import InputError
@@ -66,7 +66,7 @@ def _scaling(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 def _number(rope: Mapping[str, Any], key: str) -> float:
     value = rope.get(key)
     if type(value) not in (int, float) or not 0 < value < 1e12:  # type: ignore[operator]
-        raise InputError(f"{key} of the rope scaling is {str(value)[:80]!r} in config.json, where a number is expected")
+        raise InputError(f"{key} of the rope scaling is {shown(value)} in config.json, where a number is expected")
     return float(value)  # type: ignore[arg-type]
 
 

@@ -9,7 +9,16 @@ from outlive.run.errors import InputError
 
 _MOST = 1 << 40
 _DEEPEST = 10_000  # layers
-_NO = object()
+_WIDEST = 1 << 16  # experts, heads
+
+
+def shown(value: object) -> str:
+    """A value as an error shows it: short, whatever it is."""
+    if isinstance(value, str):
+        return repr(value[:80])
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 1 << 64):
+        return str(value)
+    return "a number that is too large" if isinstance(value, int) else f"a {type(value).__name__}"
 
 
 class Settings:
@@ -36,15 +45,22 @@ class Settings:
         if value is None:
             raise InputError(f"config.json has no {key}", fix="copy the model's own config.json into its folder")
         if type(value) is not int or not least <= value <= _MOST:
-            raise InputError(f"{key} is {str(value)[:80]!r} in config.json, where a number from {least} on is expected")
+            raise InputError(f"{key} is {shown(value)} in config.json, where a number from {least} on is expected")
         return value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A number of things that are handled one by one: experts, heads."""
+        number = self.number(key, default)
+        if number > _WIDEST:
+            raise InputError(f"{key} is {number} in config.json: more than {_WIDEST} are not supported")
+        return number
 
     def flag(self, key: str, default: bool = False) -> bool:
         """True or false."""
         value = self.values.get(key)
         value = default if value is None else value
         if type(value) is not bool:
-            raise InputError(f"{key} is {str(value)[:80]!r} in config.json, where true or false is expected")
+            raise InputError(f"{key} is {shown(value)} in config.json, where true or false is expected")
         return value
 
     def layers(self, key: str = "num_hidden_layers") -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from outlive.checkpoint.tensors.dtypes import Array
 from outlive.checkpoint.tensors.tensor import Box, Tensor
+from outlive.run.errors import InputError
 
 Index = npt.NDArray[np.int64]
 
@@ -41,6 +42,8 @@ class Rotary:
         return self.heads * self.size
 
     def index(self) -> Index:
+        if self.size % 2:
+            raise InputError(f"heads of {self.size} have no two halves to rotate", fix="check head_dim in config.json")
         rows = np.arange(self.length).reshape(self.heads, 2, self.size // 2)
         return rows.swapaxes(1, 2).reshape(-1)
 
@@ -99,7 +102,7 @@ class Inverse:
         return np.argsort(self.of.index())
 
 
-@cache
+@lru_cache(64)
 def index_of(order: Order) -> Index:
     """The index of an order, made once."""
     return order.index()
