@@ -12,20 +12,17 @@ from hypothesis import strategies as st
 from outlive.checkpoint.families.arithmetic import Add, Dequantise, NegativeExponential, SplitHeads
 from outlive.checkpoint.families.operations import (
     Convert,
-    Join,
     Operation,
     Permute,
     Rename,
     Resize,
-    Split,
     Squeeze,
-    Stack,
     Tie,
-    Unstack,
     Untie,
     applied,
     inverted,
 )
+from outlive.checkpoint.families.parts import Join, Split, Stack, Unstack
 from outlive.checkpoint.families.values import Grouped, Inverse, Rotary, Tiled
 from outlive.checkpoint.tensors.dtypes import to_float32
 from outlive.checkpoint.tensors.tensor import Box, Tensor, slices

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from outlive.checkpoint.families.family import Condition, Row, Sizes, always
-from outlive.checkpoint.families.operations import Operation, Permute, Split, Unstack
+from outlive.checkpoint.families.operations import Operation, Permute
+from outlive.checkpoint.families.parts import Split, Unstack
 from outlive.checkpoint.families.settings import Settings
 from outlive.checkpoint.families.values import Rotary
 from outlive.run.errors import InputError

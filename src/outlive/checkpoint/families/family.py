@@ -12,16 +12,8 @@ from typing import Any
 from outlive.checkpoint.families import rope
 from outlive.checkpoint.families.arithmetic import Dequantise
 from outlive.checkpoint.families.names import filled, matching, places_of
-from outlive.checkpoint.families.operations import (
-    Operation,
-    Rename,
-    Stack,
-    Tensors,
-    applied,
-    has_place,
-    inverted,
-    put,
-)
+from outlive.checkpoint.families.operations import Operation, Rename, Tensors, applied, has_place, inverted, put
+from outlive.checkpoint.families.parts import Stack
 from outlive.checkpoint.families.settings import Settings, shown
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.run.errors import InputError

@@ -17,7 +17,8 @@ from outlive.checkpoint.families.common import (
     sizes_of,
 )
 from outlive.checkpoint.families.family import Family, Row, Sizes
-from outlive.checkpoint.families.operations import Operation, Rename, Stack
+from outlive.checkpoint.families.operations import Operation, Rename
+from outlive.checkpoint.families.parts import Stack
 from outlive.checkpoint.families.settings import Settings
 
 
