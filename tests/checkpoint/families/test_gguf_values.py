@@ -73,6 +73,7 @@ def test_llama3s_scaling_is_found_again_from_its_factors() -> None:
     found = rope.llama3_scaling(factors, plain)
     assert found == {key: value for key, value in LLAMA3.items() if key != "rope_theta"}
     assert rope.llama3_scaling(Given(factors.array() * np.float32(1.01)), plain) is None
+    assert rope.llama3_scaling(Given(factors.array() * np.float32(np.nan)), plain) is None
 
 
 def test_a_tensor_that_gguf_has_no_place_for_is_named(tmp_path: Path) -> None:

@@ -41,9 +41,11 @@ def without_factors(tensors: Mapping[str, Tensor], architecture: str, config: Ma
 
 def llama3_scaling(tensor: Tensor, config: Mapping[str, Any]) -> dict[str, Any] | None:
     """The rope scaling of Llama 3 whose factors are `rope_freqs.weight`; None where it is none that was published."""
-    if tensor.size > _MOST:
+    if tensor.size > _MOST or tensor.dtype != "float32":
         return None
     values = tensor.array()
+    if not np.isfinite(values).all():
+        return None
     scaling = {
         "rope_type": "llama3",
         "factor": float(values.max(initial=1.0)),
