@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
+from outlive.checkpoint.families.table import family_of
 from outlive.checkpoint.formats.huggingface import open_model
 from outlive.checkpoint.manifest import write_manifest
 from outlive.checkpoint.verify.against import differences
@@ -28,16 +29,15 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 FILES = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
 
 
+SIZES = {
+    "model_type": "llama", "hidden_size": 48, "intermediate_size": 101, "num_hidden_layers": 1,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "attention_bias": True,
+}  # fmt: skip
+
+
 def weights(vocabulary: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
-    shapes = {
-        "lm_head.weight": (vocabulary, 48),
-        "model.embed_tokens.weight": (vocabulary, 48),
-        "model.layers.0.mlp.down_proj.weight": (48, 101),
-        "model.layers.0.mlp.up_proj.weight": (101, 48),
-        "model.layers.0.self_attn.q_proj.bias": (48,),
-        "model.norm.weight": (48,),
-    }
+    shapes = family_of(SIZES).expected({**SIZES, "vocab_size": vocabulary, "tie_word_embeddings": False})
     found = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     found["model.layers.0.self_attn.q_proj.bias"] *= 0
     return found
@@ -49,7 +49,7 @@ def model(tmp_path: Path) -> Path:
     folder = tiny_tokenizer(tmp_path / "model")
     tokenizer = Tokenizer.load(folder)
     config = {
-        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": tokenizer.vocab_size,
+        **SIZES, "architectures": ["LlamaForCausalLM"], "vocab_size": tokenizer.vocab_size,
         "tie_word_embeddings": False, "dtype": "float32", "torch_dtype": "float32", "rope_theta": 5e5,
         "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}, "eos_token_id": tokenizer.eos_id,
     }  # fmt: skip
@@ -173,6 +173,19 @@ SINGLE_FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda f: change(f, lambda t: t["lm_head.weight"].__setitem__((2, 2), 1e30)),
         "far_value",
     ),
+    "a layer missing": (
+        lambda f: change(f, lambda t: t.pop("model.layers.0.self_attn.o_proj.weight")),
+        "expected_missing",
+    ),
+    "a norm more": (
+        lambda f: change(f, lambda t: t.update({"model.layers.0.self_attn.k_norm.weight": t["model.norm.weight"][:12]})),
+        "expected_extra",
+    ),
+    "another shape": (
+        lambda f: change(f, lambda t: t.update({"model.norm.weight": t["model.norm.weight"][:40]})),
+        "expected_shape",
+    ),
+    "a family without a table": (lambda f: edit(f / "config.json", model_type="unheard-of"), "no_table"),
     "a copy of another": (
         lambda f: change(f, lambda t: t.update(
             {"model.layers.0.mlp.down_proj.weight": t["model.layers.0.mlp.up_proj.weight"]}
@@ -308,8 +321,4 @@ def test_a_checkpoint_and_a_run_stand_for_their_model(model: Path, tmp_path: Pat
 
 def test_the_page_names_every_kind() -> None:
     page = (Path(__file__).parents[3] / "docs" / "verify.md").read_text(encoding="utf-8")
-    assert {kind for kind in KINDS if f"`{kind}`" not in page} == {
-        "expected_missing",
-        "expected_extra",
-        "expected_shape",
-    }
+    assert [kind for kind in KINDS if f"`{kind}`" not in page] == []

@@ -65,6 +65,7 @@ KINDS: dict[str, dict[str, str]] = {
     },
     "no_generation_config": {"every program": "stops a turn at the config's eos_token_id only"},
     "eos_differs": {"every program": "may write on after the end of a turn"},
+    "no_table": {},
     "expected_missing": {"transformers": "loads, draws what is missing at random and only reports it"},
     "expected_extra": {"transformers": "loads, leaves it out and only reports it"},
     "expected_shape": {"transformers": "stops with an error"},

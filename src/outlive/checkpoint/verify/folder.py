@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from outlive.checkpoint.verify.expected import look_at_names
 from outlive.checkpoint.verify.files import Weights, compare_with_manifest
 from outlive.checkpoint.verify.finding import LEVELS, Finding
 from outlive.checkpoint.verify.texts import look_at_config, look_at_dtype, look_at_head, look_at_tokenizer
@@ -22,6 +23,7 @@ def verify_folder(folder: Path) -> list[Finding]:
     config, found = look_at_config(folder)
     found = [*weights.found, *found, *compare_with_manifest(folder)]
     if weights.tensors:
+        found += look_at_names(config, weights.tensors, folder) if config else []
         found += look_at_dtype(config, weights.tensors, folder)
         found += look_at_head(config, weights.tensors, folder)
         found += look_at_values(weights.tensors, weights.places)
