@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outlive.checkpoint.formats.pickle_machine import MARK, Machine, Reader
+from outlive.checkpoint.formats.pickle_tree import fault
 from outlive.run.errors import OutliveError
 
 _Step = Callable[[Machine], None]
@@ -187,7 +188,11 @@ def unpickle(reader: Reader, length: int, where: str, persistent: Callable[[Any]
     """
     machine = Machine(reader, length, where, persistent)
     try:
-        return machine.run(_TABLE)
+        begin = reader.tell()
+        value = machine.run(_TABLE)
+        if (what := fault(value, reader.tell() - begin)) is not None:
+            machine.fail(what)
+        return value
     except OutliveError:
         raise
     except Exception as error:

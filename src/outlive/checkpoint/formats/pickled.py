@@ -27,8 +27,7 @@ INDEX = "pytorch_model.bin.index.json"
 _MOST_PICKLE = 1 << 28  # bytes
 _MOST_JSON = 1 << 27
 _MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of the old format
-_DEPTH = 24  # of dicts in dicts
-_MOST_ENTRIES = 1 << 22
+_MOST_NAME = 1 << 12
 _BUFFER = 1 << 16
 
 
@@ -175,24 +174,20 @@ def _flat(value: Any, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise InputError("it holds no state dict", where=str(path), fix="save model.state_dict()")
     tensors: dict[str, Tensor] = {}
     others: dict[str, Any] = {}
-    for number, (name, item) in enumerate(_entries(value, "", 0)):
-        if number == _MOST_ENTRIES or name in tensors or name in others:
-            raise InputError(f"{name[:200]} is there twice, or there are too many entries", where=str(path))
+    for name, item in _entries(value, "", str(path)):
+        if name in tensors or name in others:
+            raise InputError(f"{name[:200]} is there twice", where=str(path), fix="save model.state_dict()")
         (tensors if isinstance(item, Tensor) else others)[name] = item
     return tensors, others
 
 
-def _entries(value: Any, prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
-    items: Any = ()
-    if depth <= _DEPTH:
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-    else:
-        raise InputError(f"dicts are nested too deep: {prefix[:200]}", fix="save model.state_dict()")
-    for key, item in items:
+def _entries(value: Any, prefix: str, where: str) -> Iterator[tuple[str, Any]]:
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         name = f"{prefix}{key}" if isinstance(key, (str, int)) else f"{prefix}{type(key).__name__}"
-        nested = isinstance(item, (dict, list)) and item
-        if nested:
-            yield from _entries(item, f"{name}.", depth + 1)
+        if len(name) > _MOST_NAME:
+            raise InputError(f"a name is too long: {name[:200]}…", where=where, fix="save model.state_dict()")
+        if isinstance(item, (dict, list)) and item:
+            yield from _entries(item, f"{name}.", where)
         else:
             yield name, item
 
