@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -72,6 +73,7 @@ def open_dcp(folder: Path) -> Model:
     reader = _Reader(folder, _metadata(path))
     tensors = {name: reader.tensor(name, entry) for name, entry in reader.tensors.items()}
     items = Items({name: reader.place(name, None) for name in reader.items})
+    reader.check_places()
     paths = reader.top.get("planner_data")
     about = {
         "items": items,
@@ -100,6 +102,7 @@ class _Reader:
     def __init__(self, folder: Path, top: Record) -> None:
         self.folder, self.top, self.where = folder, top, str(folder / METADATA)
         self.files: dict[str, File] = {}
+        self.used: dict[str, list[tuple[int, int, str]]] = {}
         entries, storage = top.get("state_dict_metadata"), top.get("storage_data")
         if not isinstance(entries, dict) or not isinstance(storage, dict):
             self._fail("it lists no tensors, or not where they are")
@@ -172,7 +175,15 @@ class _Reader:
         if begin + length > file.size:
             what = f"the file has {file.size:,} bytes, and {name[:200]} reaches to {begin + length:,}"
             raise InputError(what, where=str(file.path), fix=_COPY)
+        self.used.setdefault(path, []).append((begin, begin + length, name))
         return Place(file, begin, length)
+
+    def check_places(self) -> None:
+        """InputError where two of the places that were asked for share bytes."""
+        for path, used in self.used.items():
+            for (_, end, one), (begin, _, other) in pairwise(sorted(used)):
+                if begin < end:
+                    self._fail(f"{one[:200]} and {other[:200]} lie in the same bytes of {path[:200]}")
 
     def _fail(self, what: str) -> NoReturn:
         raise InputError(f".metadata can't be used: {what}", where=self.where, fix=_COPY)
