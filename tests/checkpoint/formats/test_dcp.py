@@ -20,6 +20,7 @@ from outlive.checkpoint.formats.dcp import open_dcp
 from outlive.checkpoint.formats.pickle_write import Called, Made, Named, Pairs, pickled
 from outlive.checkpoint.formats.pickled import open_pickled
 from outlive.checkpoint.formats.pieces import fault
+from outlive.checkpoint.formats.torch_checksums import damaged_members, damaged_tensors
 from outlive.checkpoint.tensors.tensor import Tensor, extent, slices
 from outlive.run.errors import InputError
 from tests.fixtures import cases
@@ -249,6 +250,56 @@ def check_what_is_read(checkpoint: Checkpoint) -> None:
     if set(found) == set(checkpoint.values):
         differ = sum(int((found[name] != value).sum()) for name, value in checkpoint.values.items())
         assert differ <= 1
+
+
+@needs_samples
+def test_a_flipped_number_is_found_by_its_checksum(tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(SAMPLES / "dcp_fsdp2", folder, copy_function=shutil.copyfile)
+    model = open_dcp(folder)
+    assert damaged_tensors(model) == []
+    piece = model.tensors["model.model.norm.weight"].pieces[1]  # type: ignore[attr-defined]
+    with piece.file.path.open("r+b") as file:
+        file.seek(piece.offset + 2)
+        byte = file.read(1)[0]
+        file.seek(piece.offset + 2)
+        file.write(bytes([byte ^ 1]))
+    assert damaged_tensors(open_dcp(folder)) == ["model.model.norm.weight"]
+
+
+@needs_samples
+def test_a_flipped_number_in_a_file_of_torch(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    shutil.copyfile(SAMPLES / "dcp_fsdp2_REFERENCE.pt", path)
+    assert damaged_members(path) == []
+    data = bytearray(path.read_bytes())
+    data[open_pickled(path).value["model.norm.weight"].pieces[0].offset] ^= 1
+    path.write_bytes(data)
+    assert len(damaged_members(path)) == 1
+
+
+def test_pieces_that_do_not_lie_in_row_major_order(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from torch.distributed.checkpoint import save
+
+    from tests.checkpoint.formats.same import assert_same
+
+    state = {"turned": torch.arange(12.0).reshape(3, 4).t(), "column": torch.arange(12).reshape(3, 4)[:, 1]}
+    state |= {"permuted": torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1), "empty": torch.zeros(0, 3)}
+    save(state, checkpoint_id=tmp_path / "x", no_dist=True)
+    assert_same(dict(open_dcp(tmp_path / "x").tensors), state)
+
+
+def test_a_dtype_that_is_not_read_is_named(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from torch.distributed.checkpoint import save
+
+    save({"x": torch.zeros(2, dtype=torch.complex128)}, checkpoint_id=tmp_path / "x", no_dist=True)
+    with pytest.raises(InputError, match="complex128"):
+        open_dcp(tmp_path / "x")
+    torch.save({"x": torch.zeros(2).to(torch.float8_e8m0fnu)}, tmp_path / "x.pt")
+    with pytest.raises(InputError, match="float8_e8m0fnu"):
+        open_pickled(tmp_path / "x.pt")
 
 
 @settings(max_examples=300, deadline=None)

@@ -63,7 +63,8 @@ def open_dcp(folder: Path) -> Model:
     """A checkpoint of torch.distributed.checkpoint, or of its variant in safetensors files.
 
     Tensors have the names of the format, such as "model.embed_tokens.weight". metadata: `items`, a mapping of what is
-    no tensor (step, betas …); `paths`, of each name the keys that lead to it in the nested state dict; `version`.
+    no tensor (step, betas …); `paths`, of each name the keys that lead to it in the nested state dict; `version`;
+    `places`, of each name where its pieces lie; `plans`, what Megatron adds.
     Raises InputError where a tensor's pieces are not all there, overlap, or are not what .metadata says.
     """
     folder = Path(folder)
@@ -80,6 +81,7 @@ def open_dcp(folder: Path) -> Model:
         "paths": paths if isinstance(paths, dict) else {},
         "version": reader.top.get("version"),
         "plans": reader.top.get("all_local_plans"),
+        "places": reader.by_name(),
     }
     return Model(folder, "dcp", tensors, {}, about)
 
@@ -133,7 +135,7 @@ class _Reader:
         if isinstance(state, dict):  # as torch before 2.0 wrote it
             dtype = state.get("dtype")
         if not isinstance(dtype, str) or dtype not in DTYPES:
-            self._fail(f"{name[:200]} is of a type that is not known")
+            self._fail(f"{name[:200]} is of the type {dtype[:40] if isinstance(dtype, str) else 'None'}")
         shape = checked_shape(entry.get("size"), name[:200], self.where)
         if not isinstance(chunks, list) or not all(_is(chunk, f"{_TYPES}ChunkStorageMetadata") for chunk in chunks):
             self._fail(f"{name[:200]} has no list of pieces")
@@ -177,6 +179,14 @@ class _Reader:
             raise InputError(what, where=str(file.path), fix=_COPY)
         self.used.setdefault(path, []).append((begin, begin + length, name))
         return Place(file, begin, length)
+
+    def by_name(self) -> dict[str, list[Place]]:
+        """The places that were asked for."""
+        places: dict[str, list[Place]] = {}
+        for path, used in self.used.items():
+            for begin, end, name in used:
+                places.setdefault(name, []).append(Place(self.files[path], begin, end - begin))
+        return places
 
     def check_places(self) -> None:
         """InputError where two of the places that were asked for share bytes."""

@@ -55,7 +55,8 @@ def open_shards(folder: Path, names: list[str]) -> Model:
             stored = Stored.in_file(entry.dtype, entry.shape, file, header.data_start + entry.begin)
             pieces.setdefault(tensor, []).append((box, stored))
     tensors = {name: _whole(name, parts, folder) for name, parts in pieces.items()}
-    return Model(folder, "dcp", tensors, {}, {"items": {}, "paths": {}, "version": None, "plans": None})
+    about: dict[str, Any] = {"items": {}, "paths": {}, "version": None, "plans": None, "places": {}}
+    return Model(folder, "dcp", tensors, {}, about)
 
 
 def _check_names(folder: Path, names: list[str]) -> None:

@@ -13,6 +13,7 @@ from outlive.checkpoint.formats.strided import MAX_AXES, checked_shape, of_stora
 from outlive.checkpoint.tensors.dtypes import DTYPES
 from outlive.checkpoint.tensors.stored import File
 from outlive.checkpoint.tensors.tensor import Tensor
+from outlive.run.errors import InputError
 
 
 @dataclass(eq=False)
@@ -63,11 +64,13 @@ def _rebuilt(storage: Any, dtype: Any, first: Any, shape: Any, strides: Any, fla
     """flags: a dict of what torch would still do with the numbers (conjugate, negate), if there is one."""
     if not isinstance(storage, Storage) or type(first) is not int or not isinstance(strides, (tuple, list)):
         raise TypeError("a tensor without a storage")
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise TypeError("a tensor of a type that is not known")
+    if not isinstance(dtype, str):
+        raise TypeError("a tensor without a type")
     if any(flags):
         raise TypeError("a tensor that is only the conjugate or the negative of what is stored")
     where = str(storage.file.path)
+    if dtype not in DTYPES:
+        raise InputError(f"a tensor is of the type {dtype[:40]}", where=where, fix=f"known are {', '.join(DTYPES)}")
     shape = checked_shape(shape, "a tensor", where)
     if len(strides) != len(shape) or not all(type(stride) is int for stride in strides):
         raise TypeError("a tensor whose strides do not fit its shape")
@@ -111,6 +114,10 @@ _STORAGES = {
     "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
     "ByteStorage": "uint8", "BoolStorage": "bool", "ComplexFloatStorage": "complex64", "UntypedStorage": None,
 }  # fmt: skip
+_OTHER_DTYPES = (  # their names are known, to say that tensors of them are not read
+    "complex128", "complex32", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2", "qint8",
+    "quint8", "qint32",
+)  # fmt: skip
 _MADE: dict[str, Callable[..., Any]] = {
     "collections.OrderedDict": _ordered,
     "collections.defaultdict": lambda *args: {},
@@ -162,7 +169,7 @@ _KEPT = (
 NAMES: dict[str, Any] = {
     **{name: Global(name, make) for name, make in _MADE.items()},
     **{name: Global(name) for name in _KEPT},
-    **{f"torch.{name}": name for name in DTYPES},
+    **{f"torch.{name}": name for name in (*DTYPES, *_OTHER_DTYPES)},
 }
 STORAGES: dict[str, str | None] = {
     f"{module}.{name}": dtype
