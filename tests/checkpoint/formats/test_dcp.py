@@ -159,7 +159,7 @@ def test_an_unchanged_one_is_read(tmp_path: Path) -> None:
         (set_place("relative_path", 5), "none"),
         (set_place("offset", 1 << 40), "reaches to"),
         (set_place("offset", -1), "none"),
-        (set_place("offset", 5), "archive"),
+        (set_place("offset", 5), "same bytes"),
         (set_place("length", 1 << 62), "reaches to"),
         (set_place("length", 3), "archive"),
         (set_place("length", 0), "archive"),
@@ -186,6 +186,14 @@ def test_what_is_not_whole_is_refused(tmp_path: Path, change: Callable[[dict[str
         open_dcp(folder)
 
 
+def test_pieces_of_ranks_that_had_no_rows(tmp_path: Path) -> None:
+    def empty(about: dict[str, Any]) -> None:
+        about["chunks"] += [((5, 0), (0, 4)), ((5, 0), (0, 4))]
+
+    checkpoint = Checkpoint(tmp_path)
+    assert np.array_equal(open_dcp(checkpoint.write(empty)).tensors["a"].array(), checkpoint.values["a"])
+
+
 def test_two_pieces_of_the_same_bytes_are_refused(tmp_path: Path) -> None:
     def same(about: dict[str, Any]) -> None:
         about["places"][1] = (about["places"][1][0], about["places"][0][1])
@@ -196,9 +204,10 @@ def test_two_pieces_of_the_same_bytes_are_refused(tmp_path: Path) -> None:
 
 def test_a_piece_of_another_tensor_is_refused(tmp_path: Path) -> None:
     def swap(about: dict[str, Any]) -> None:
-        about["places"][2] = (about["places"][2][0], about["places"][0][1])
+        (one, first), (two, second) = about["places"][0], about["places"][2]
+        about["places"][0], about["places"][2] = (one, second), (two, first)
 
-    with pytest.raises(InputError, match=r"is float32 \(2, 4\), and .metadata says float32 \(1, 4\)"):
+    with pytest.raises(InputError, match=r"is float32 \(1, 4\), and .metadata says float32 \(2, 4\)"):
         open_dcp(Checkpoint(tmp_path).write(swap))
 
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlive.checkpoint.formats.pickle_opcodes import unpickle
 from outlive.checkpoint.formats.pickle_write import Called, Named, Reference, pickled
 from outlive.checkpoint.formats.pickled import open_pickled, open_state_dict
 from outlive.checkpoint.formats.torch_archive import write_tensor
@@ -179,6 +180,13 @@ def test_calls_cost_no_more_than_their_bytes(tmp_path: Path) -> None:
             open_state_dict(path)
         assert tracemalloc.get_traced_memory()[1] < 30 << 20
         tracemalloc.stop()
+
+
+def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = archive(tmp_path / "x.pt", b"\x80\x02" + b"]" * (1 << 19))
+    monkeypatch.setattr(unpickle, "__kwdefaults__", {"most": 1000})
+    with pytest.raises(InputError, match="more than 1,000 operations"):
+        open_pickled(path)
 
 
 def _tensor_file(path: Path) -> bytes:

@@ -23,11 +23,12 @@ from outlive.checkpoint.formats.strided import checked_shape
 from outlive.checkpoint.model import Model
 from outlive.checkpoint.tensors.dtypes import DTYPES
 from outlive.checkpoint.tensors.stored import File
-from outlive.checkpoint.tensors.tensor import Box, Tensor
+from outlive.checkpoint.tensors.tensor import Box, Tensor, extent
 from outlive.run.errors import InputError
 
 METADATA = ".metadata"
-_MOST = 1 << 31  # bytes of .metadata
+_MOST = 1 << 30  # bytes of .metadata
+_MOST_OPERATIONS = 1 << 26  # enough for three million pieces
 _COPY = "use another checkpoint, or copy this one again from where it was made"
 _TYPES = "torch.distributed.checkpoint.metadata."
 _STORAGE = "torch.distributed.checkpoint.filesystem._StorageInfo"
@@ -72,9 +73,10 @@ def open_dcp(folder: Path) -> Model:
         return open_shards(folder, shards)
     path = regular_file(folder / METADATA)
     reader = _Reader(folder, _metadata(path))
-    tensors = {name: reader.tensor(name, entry) for name, entry in reader.tensors.items()}
+    planned = {name: reader.plan(name, entry) for name, entry in reader.tensors.items()}
     items = Items({name: reader.place(name, None) for name in reader.items})
-    reader.check_places()
+    reader.check_places()  # before any of them is read
+    tensors = {name: _tensor(name, *plan) for name, plan in planned.items()}
     paths = reader.top.get("planner_data")
     about = {
         "items": items,
@@ -91,7 +93,7 @@ def _metadata(path: Path) -> Record:
     size = file.size
     if size > _MOST:
         raise InputError(f".metadata has {size:,} bytes, which is too much", where=str(path), fix=_COPY)
-    value = unpickle(io.BufferedReader(FileView(file, 0, size), 1 << 16), size, str(path))
+    value = unpickle(io.BufferedReader(FileView(file, 0, size), 1 << 16), size, str(path), most=_MOST_OPERATIONS)
     if not _is(value, f"{_TYPES}Metadata"):
         raise InputError("it is no .metadata of torch.distributed.checkpoint", where=str(path), fix=_COPY)
     record: Record = value
@@ -128,7 +130,8 @@ class _Reader:
             key = None if offset is None else checked_shape(offset, "an offset", self.where)
             yield (name, key), info
 
-    def tensor(self, name: str, entry: Record) -> Tensor:
+    def plan(self, name: str, entry: Record) -> tuple[str, tuple[int, ...], list[tuple[Box, Place]]]:
+        """dtype, shape and pieces of a tensor, without those that hold nothing (ranks that had no rows write them)."""
         properties, chunks = entry.get("properties"), entry.get("chunks")
         state = properties.state if isinstance(properties, Record) else None
         dtype = state[0] if isinstance(state, tuple) and state else None
@@ -142,7 +145,8 @@ class _Reader:
         boxes = [self._box(name, chunk, len(shape)) for chunk in chunks]
         if (what := fault(shape, boxes)) is not None:
             self._fail(f"{name[:200]} is not whole: {what}")
-        return whole_of(dtype, shape, [(box, self._piece(name, box, dtype)) for box in boxes])
+        filled = [box for box in boxes if 0 not in extent(box)]
+        return dtype, shape, [(box, self.place(name, tuple(begin for begin, _ in box))) for box in filled]
 
     def _box(self, name: str, chunk: Record, num_axes: int) -> Box:
         offsets = checked_shape(chunk.get("offsets"), name[:200], self.where)
@@ -150,16 +154,6 @@ class _Reader:
         if len(offsets) != num_axes or len(sizes) != num_axes:
             self._fail(f"a piece of {name[:200]} has another number of axes")
         return tuple((offset, offset + size) for offset, size in zip(offsets, sizes, strict=True))
-
-    def _piece(self, name: str, box: Box, dtype: str) -> Tensor:
-        place = self.place(name, tuple(begin for begin, _ in box))
-        piece = pickled_in(place.file, place.offset, place.length)
-        shape = tuple(end - begin for begin, end in box)
-        if not isinstance(piece, Tensor) or piece.dtype != dtype or piece.shape != shape:
-            found = f"{piece.dtype} {piece.shape}" if isinstance(piece, Tensor) else "no tensor"
-            what = f"a piece of {name[:200]} is {found}, and .metadata says {dtype} {shape}"
-            raise InputError(what, where=str(place.file.path), fix=_COPY)
-        return piece
 
     def place(self, name: str, offset: tuple[int, ...] | None) -> Place:
         """Where a piece or an item lies. InputError where that is no place in a file of the folder."""
@@ -201,3 +195,15 @@ class _Reader:
 
 def _is(value: Any, kind: str) -> bool:
     return isinstance(value, Record) and value.kind == kind
+
+
+def _tensor(name: str, dtype: str, shape: tuple[int, ...], pieces: list[tuple[Box, Place]]) -> Tensor:
+    parts = []
+    for box, place in pieces:
+        piece = pickled_in(place.file, place.offset, place.length)
+        if not isinstance(piece, Tensor) or piece.dtype != dtype or piece.shape != extent(box):
+            found = f"{piece.dtype} {piece.shape}" if isinstance(piece, Tensor) else "no tensor"
+            what = f"a piece of {name[:200]} is {found}, and .metadata says {dtype} {extent(box)}"
+            raise InputError(what, where=str(place.file.path), fix=_COPY)
+        parts.append((box, piece))
+    return whole_of(dtype, shape, parts)

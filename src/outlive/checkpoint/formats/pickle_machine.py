@@ -12,6 +12,7 @@ from outlive.run.errors import InputError
 
 _SCALARS = (str, int, float, bool, bytes, type(None))
 _KEY_LENGTH = 8  # of a tuple that is a key
+_UNCHECKED = 1 << 16  # bytes of a value for which nobody asks whether they can be there
 _NAME = 4096  # bytes of a module's name
 MARK = object()
 
@@ -32,9 +33,11 @@ class Machine:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
 
-    def run(self, table: Sequence[Callable[[Machine], None] | None]) -> Any:
+    def run(self, table: Sequence[Callable[[Machine], None] | None], most: int) -> Any:
+        """Work through the pickle, which may have `most` operations: an empty list, for instance, takes one byte here
+        and 56 in memory."""
         read = self.reader.read
-        while True:
+        for _ in range(most):
             code = read(1)
             if code == b".":
                 return self.stack.pop()
@@ -44,12 +47,13 @@ class Machine:
             if step is None:
                 self.fail(f"it holds an operation (0x{code.hex()}) that no pickle of tensors has")
             step(self)
+        self.fail(f"it has more than {most:,} operations")
 
     def fail(self, what: str) -> NoReturn:
         raise InputError(f"the pickle is damaged: {what}", where=self.where, fix="copy it again from where it is whole")
 
     def take(self, size: int) -> bytes:
-        if size > 1 << 16 and size > self.length - self.reader.tell():
+        if size > _UNCHECKED and size > self.length - self.reader.tell():
             self.fail("a value reaches over its end")
         data = self.reader.read(size)
         if len(data) != size:

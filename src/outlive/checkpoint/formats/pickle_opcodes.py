@@ -180,16 +180,18 @@ _TABLE[ord("b")] = Machine.build
 _TABLE[ord("Q")] = Machine.persist
 
 
-def unpickle(reader: Reader, length: int, where: str, persistent: Callable[[Any], Any] | None = None) -> Any:
+def unpickle(
+    reader: Reader, length: int, where: str, persistent: Callable[[Any], Any] | None = None, *, most: int = 1 << 24
+) -> Any:
     """The value of the pickle that the reader is at; the stream ends at `length`.
 
     `persistent` makes values of persistent ids, which is how torch refers to storages. Objects become Records. Raises
-    InputError, whatever the bytes are; `where` is the file.
+    InputError, whatever the bytes are; `where` is the file. `most`: operations that it may have.
     """
     machine = Machine(reader, length, where, persistent)
     try:
         begin = reader.tell()
-        value = machine.run(_TABLE)
+        value = machine.run(_TABLE, most)
         if (what := fault(value, reader.tell() - begin)) is not None:
             machine.fail(what)
         return value

@@ -118,6 +118,7 @@ def _old(file: File, length: int) -> Any:
         return Storage(dtype, elements, file, places.get(key, 0))
 
     def read(end: int) -> tuple[Any, Any, int]:
+        end = min(end, _MOST_PICKLE)
         stream = io.BufferedReader(FileView(file, 0, end), _BUFFER)
         where = str(file.path)
         magic, _, about = (unpickle(stream, end, where) for _ in range(3))

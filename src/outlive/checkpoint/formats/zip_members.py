@@ -64,7 +64,15 @@ class ZipMembers:
             self._fail(f"the header of {name} contradicts the directory, or it overlaps another member")
         if self._read(member.header + _LOCAL.size, of_name) != name.encode():
             self._fail(f"the header of {name} names another member")
+        if not self._ends_at(start + member.size, end, bool(flags & 8)):
+            self._fail(f"behind {name} are bytes that belong to no member")
         return start, member.size
+
+    def _ends_at(self, end: int, following: int, is_described: bool) -> bool:
+        """Whether nothing but a descriptor (a mark, the CRC and two sizes of 4 or 8 bytes) is behind a member."""
+        if not is_described:
+            return end == following
+        return following - end in (16, 24) and self._read(end, 4) == b"PK\x07\x08"
 
     def content(self, name: str, most: int) -> bytes:
         """A member of at most `most` bytes, compared with its checksum where it has one."""
