@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from itertools import pairwise
@@ -14,15 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlive.checkpoint.building import building_checkpoint
-from outlive.checkpoint.formats import dcp_write
 from outlive.checkpoint.formats.dcp import open_dcp
-from outlive.checkpoint.formats.pickle_write import Called, Made, Named, Pairs, pickled
+from outlive.checkpoint.formats.pickle_write import Called, Named, pickled
 from outlive.checkpoint.formats.pickled import open_pickled
 from outlive.checkpoint.formats.pieces import fault
 from outlive.checkpoint.formats.torch_checksums import damaged_members, damaged_tensors
 from outlive.checkpoint.tensors.tensor import Tensor, extent, slices
 from outlive.run.errors import InputError
+from tests.checkpoint.formats.small_dcp import Checkpoint
 from tests.fixtures import cases
 
 SAMPLES = cases() / "checkpoints"
@@ -77,53 +75,6 @@ def test_both_layouts_of_one_tensor_parallel_model_are_equal() -> None:
     one, two = (open_dcp(SAMPLES / f"mcore_torch_dist_tp{ranks}").tensors for ranks in (1, 2))
     assert {name: tensor.dtype for name, tensor in one.items()} == {name: tensor.dtype for name, tensor in two.items()}
     assert sum(len(getattr(tensor, "pieces", [])) > 1 for tensor in two.values()) >= 4
-
-
-class Checkpoint:
-    """A small checkpoint whose .metadata can be changed before it is written."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "checkpoint"
-        self.values = {"a": np.arange(20, dtype=np.float32).reshape(5, 4), "b": np.array(7, np.int64)}
-        with building_checkpoint(self.folder, {}) as building:
-            dcp_write.write_dcp(building, self.values, items={"step": 3}, max_piece_bytes=32)
-
-    def write(self, change: Callable[[dict[str, Any]], None]) -> Path:
-        """Write .metadata anew; `change` gets its parts: entries of tensors, and places by (name, offset)."""
-        model = open_dcp(self.folder)
-        about: dict[str, Any] = {
-            "dtype": "float32",
-            "size": (5, 4),
-            "chunks": [((begin, 0), (end - begin, 4)) for begin, end in pairwise([0, 2, 4, 5])],
-            "kind": "Metadata",
-        }
-        stored = model.tensors["a"].pieces  # type: ignore[attr-defined]
-        places = [(piece.box[0][0], piece.offset) for piece in stored]
-        assert [begin for begin, _ in places] == [0, 2, 4]
-        about["places"] = self._places()
-        change(about)
-        (self.folder / ".metadata").write_bytes(pickled(self._metadata(about)))
-        return self.folder
-
-    def _places(self) -> list[tuple[tuple[int, int], dict[str, Any]]]:
-        from outlive.checkpoint.formats.dcp import _metadata
-
-        storage = _metadata(self.folder / ".metadata").get("storage_data")
-        return [(key.get("offset"), dict(info.state)) for key, info in storage.items() if key.get("fqn") == "a"]
-
-    def _metadata(self, about: dict[str, Any]) -> Made:
-        size, made = dcp_write._torch_size, dcp_write._made
-        chunks = [
-            made("ChunkStorageMetadata", {"offsets": size(one), "sizes": size(two)}) for one, two in about["chunks"]
-        ]
-        state = {"properties": dcp_write._properties(about["dtype"]), "size": size(about["size"]), "chunks": chunks}
-        info = Named("torch.distributed.checkpoint.filesystem", "_StorageInfo")
-        places = [
-            (made("MetadataIndex", {"fqn": "a", "offset": size(offset), "index": 0}), Made(info, place))
-            for offset, place in about["places"]
-        ]
-        entries = {"a": made("TensorStorageMetadata", state)}
-        return made(about["kind"], {"state_dict_metadata": entries, "storage_data": Pairs(places)})
 
 
 def set_place(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
@@ -327,64 +278,3 @@ def test_pieces_that_tile_a_tensor_and_pieces_that_do_not(data: st.DataObject) -
         count[slices(box)] += 1
     assert (fault(shape, boxes) is None) == bool((count == 1).all())
     assert all(len(extent(box)) == len(shape) for box in boxes)
-
-
-def _sharded(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(SAMPLES / "dcp_hf_sharded", tmp_path / "sharded"))
-
-
-def _change_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    data = path.read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    change(header)
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
-
-
-@needs_samples
-def test_the_first_shard_missing_is_found(tmp_path: Path) -> None:
-    """torch fills the rows with zeros."""
-    folder = _sharded(tmp_path)
-    (folder / "shard-00001-model-00001-of-00001.safetensors").unlink()
-    with pytest.raises(InputError, match="rank 0"):
-        open_dcp(folder)
-
-
-@needs_samples
-@pytest.mark.parametrize(
-    ("info", "what"),
-    [
-        (None, "does not say where"),
-        ("[]", "no JSON object"),
-        ("{", "no JSON"),
-        ('{"model.norm.weight": {"saved_offsets": [0]}}', "does not say where|overlap|no file"),
-        ('{"model.norm.weight": {"saved_offsets": [0, 0]}}', "axes|does not say"),
-        ('{"model.norm.weight": {"saved_offsets": "0"}}', "shape|does not say"),
-    ],
-)
-def test_damaged_sharding_info(tmp_path: Path, info: str | None, what: str) -> None:
-    folder = _sharded(tmp_path)
-
-    def change(header: dict[str, Any]) -> None:
-        header["__metadata__"].pop("DCP_SHARDING_INFO")
-        if info is not None:
-            header["__metadata__"]["DCP_SHARDING_INFO"] = info
-
-    _change_header(folder / "shard-00002-model-00001-of-00001.safetensors", change)
-    with pytest.raises(InputError, match=what):
-        open_dcp(folder)
-
-
-@needs_samples
-def test_pieces_of_the_variant_that_overlap_are_refused(tmp_path: Path) -> None:
-    folder = _sharded(tmp_path)
-
-    def change(header: dict[str, Any]) -> None:
-        info = json.loads(header["__metadata__"]["DCP_SHARDING_INFO"])
-        info["model.embed_tokens.weight"]["saved_offsets"][0] -= 1
-        header["__metadata__"]["DCP_SHARDING_INFO"] = json.dumps(info)
-
-    _change_header(folder / "shard-00002-model-00001-of-00001.safetensors", change)
-    with pytest.raises(InputError, match="overlap"):
-        open_dcp(folder)
