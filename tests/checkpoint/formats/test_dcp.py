@@ -153,6 +153,14 @@ def test_two_pieces_of_the_same_bytes_are_refused(tmp_path: Path) -> None:
         open_dcp(Checkpoint(tmp_path).write(same))
 
 
+def test_many_pieces_are_compared_on_the_axis_that_tells_them_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [((0, 4), (begin, begin + 1)) for begin in range(20_000)]
+    monkeypatch.setattr("outlive.checkpoint.formats.pieces._MOST_PAIRS", 40_000)
+    assert fault((4, 20_000), columns) is None
+    assert "overlap" in str(fault((4, 20_000), [*columns[:-1], columns[7]]))
+    assert "each other's way" in str(fault((4, 20_000), [((0, 4), (0, 20_000))] * 500))
+
+
 def test_a_piece_of_another_tensor_is_refused(tmp_path: Path) -> None:
     def swap(about: dict[str, Any]) -> None:
         (one, first), (two, second) = about["places"][0], about["places"][2]

@@ -10,7 +10,6 @@ import numpy as np
 from outlive.checkpoint.tensors.dtypes import DTYPES, Array
 from outlive.checkpoint.tensors.stored import Piece, Stored
 from outlive.checkpoint.tensors.tensor import Box, Tensor, common, extent, slices, within
-from outlive.run.errors import InputError
 
 _MOST_PAIRS = 1 << 28  # of pieces that are compared with each other
 
@@ -45,14 +44,15 @@ def fault(shape: Sequence[int], boxes: Sequence[Box]) -> str | None:
     for box in filled:
         if any(begin < 0 or end > length for (begin, end), length in zip(box, shape, strict=True)):
             return f"a piece lies at {box}, outside of its shape {tuple(shape)}"
-    if (two := _overlap(filled)) is not None:
-        return f"two pieces overlap: {two[0]} and {two[1]}"
+    if (what := _overlap(filled)) is not None:
+        return what
     missing = math.prod(shape) - sum(math.prod(extent(box)) for box in filled)
     return f"{missing:,} of {math.prod(shape):,} numbers are in no file" if missing else None
 
 
-def _overlap(boxes: Sequence[Box]) -> tuple[Box, Box] | None:
-    """Two boxes that share elements. Sorted by the axis on which they differ most; each with those it may meet."""
+def _overlap(boxes: Sequence[Box]) -> str | None:
+    """Names two boxes that share elements, if any do: sorted by the axis on which most of them begin elsewhere, each is
+    compared with those that begin before it ends."""
     if len(boxes) < 2:
         return None
     corners = np.array(boxes, np.int64)  # [pieces, axes, 2]
@@ -61,12 +61,12 @@ def _overlap(boxes: Sequence[Box]) -> tuple[Box, Box] | None:
     begins, ends = corners[:, :, 0], corners[:, :, 1]
     reach = np.searchsorted(begins[:, axis], ends[:, axis])  # the first one behind each
     if int((reach - np.arange(len(boxes))).sum()) > _MOST_PAIRS:
-        raise InputError(f"{len(boxes):,} pieces of a tensor lie in each other's way")
+        return f"its {len(boxes):,} pieces lie in each other's way"
     for place in range(len(boxes)):
         others = slice(place + 1, int(reach[place]))
         meets = ((begins[others] < ends[place]) & (begins[place] < ends[others])).all(axis=1)
         if meets.any():
             other = place + 1 + int(np.argmax(meets))
             one, two = ([(int(begin), int(end)) for begin, end in corners[index]] for index in (place, other))
-            return tuple(one), tuple(two)
+            return f"two pieces overlap: {one} and {two}"
     return None
