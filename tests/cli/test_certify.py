@@ -48,9 +48,18 @@ def test_with_a_tokenizer_whose_end_of_turn_is_another(tmp_path: Path) -> None:
 def test_as_json_there_is_one_object(tmp_path: Path) -> None:
     file = tmp_path / "theirs.jinja"
     file.write_text(HEADERS + PROMPT, encoding="utf-8")
-    found = json.loads(run("--certify", str(file), "--json"))
+    found = json.loads(run("--certify", str(file), "--special", "<x>", "--json"))
     assert (found["kind"], found["ends"]) == ("no_end_of_turn", [])
     assert found["shapes"]["plain"] == "no_end_of_turn"
+
+
+def test_alone_a_template_is_judged_by_the_tokens_in_its_text(tmp_path: Path) -> None:
+    file = tmp_path / "theirs.jinja"
+    file.write_text(CHATML, encoding="utf-8")
+    result = CliRunner().invoke(app, ["inspect", "--certify", str(file)])
+    assert "theirs.jinja: append-only" in result.stdout
+    assert "taken for special tokens, by their form: <|im_end|> <|im_start|>" in result.stderr
+    assert "--tokenizer DIR or --special TOKEN" in result.stderr
 
 
 @pytest.mark.parametrize(

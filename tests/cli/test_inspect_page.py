@@ -386,12 +386,28 @@ def test_the_page_is_used_by_keys(act: Act) -> None:
     assert (seen["first"], seen["second"], seen["home"]) == ("<|im_start|>", "system", "<|im_start|>")
     assert seen["target"] == "I"
     assert re.search(r"weight\s+1, a target", seen["told"])
-    assert re.search(r"turn\s+1 of 2", seen["told"])
+    assert re.search(r"turn\s+1 · assistant", seen["told"])
     assert re.search(r"id \d+", seen["label"])
     assert seen["below"] == " are"
     assert seen["stops"] == 1
     assert (seen["next"], seen["before"]) == ("3", "0")
     assert seen["tip"] == "none"
+
+
+def test_a_store_shows_target_runs_and_the_lints_that_its_ledger_names(act: Act, tmp_path: Path) -> None:
+    data = {"train": [{"path": "chats.jsonl"}], "bad_rows": "drop"}
+    (tmp_path / "run.yaml").write_text(json.dumps({"name": "r", "model": str(tmp_path / "model"), "data": data}))
+    store = json.loads(outlive("prepare", "run.yaml", "--json"))["train"][0]["store"]
+    page = page_of(store)
+    assert "names only the first rows" in page
+    script = """
+      document.querySelector('#samples .t').focus();
+      const rows = [...document.querySelectorAll('#samples > li')].map(item => Number(item.dataset.row));
+      return { rows, told: document.getElementById('tip').innerText };
+    """
+    seen = act(page, script, "lint=duplicate")
+    assert seen["rows"] == [6]
+    assert re.search(r"target run\s+1 of 2", seen["told"])
 
 
 def test_samples_are_made_as_they_come_into_view(act: Act, tmp_path: Path) -> None:

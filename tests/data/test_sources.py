@@ -9,17 +9,19 @@ import lzma
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import pyarrow as pa
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from outlive.data import compressed
 from outlive.data import sources as module
 from outlive.data.sources import is_rows, resolve, resolve_path
 from outlive.run.config import Source
 from outlive.run.errors import InputError, WorkError
+from outlive.run.files import hash_bytes
 
 ROW = '{"text": "row %s"}\n'
 
@@ -189,6 +191,104 @@ def test_what_is_not_there_and_what_breaks_off(memory: Any, tmp_path: Path, monk
     assert not [file for file in (tmp_path / "home").rglob("*") if file.is_file()]
 
 
+class Store(MemoryFileSystem):  # type: ignore[misc]
+    """Files as an object store keeps them: each content has an ETag, and listings are remembered."""
+
+    cachable = False
+    listed: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self.listed.clear()
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        if path not in self.listed:
+            about = super().info(path, **options)
+            mark = {"ETag": hash_bytes(self.cat_file(path))} if about["type"] == "file" else {}
+            self.listed[path] = {**about, **mark}
+        return self.listed[path]
+
+
+@pytest.fixture
+def object_store(memory: Any, monkeypatch: pytest.MonkeyPatch) -> Store:
+    Store.listed.clear()
+    store = Store()
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (store, "/" + url.partition("://")[2]))
+    return store
+
+
+def test_a_change_is_seen_by_the_same_process_whatever_listings_are_remembered(object_store: Store) -> None:
+    object_store.pipe("/a.jsonl", (ROW % 1).encode())
+    (first,) = names("s3://a.jsonl")
+    object_store.pipe("/a.jsonl", (ROW % 2).encode())
+    (second,) = names("s3://a.jsonl")
+    assert [Path(first).read_text(), Path(second).read_text()] == [ROW % 1, ROW % 2]
+
+
+def test_a_file_that_is_replaced_while_it_is_fetched_is_not_kept_as_the_old_one(
+    object_store: Store, memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    object_store.pipe("/a.jsonl", (ROW % 1).encode())
+
+    def replaced(path: str, *given: Any, **options: Any) -> io.BytesIO:
+        memory.pipe("/a.jsonl", (ROW % 2).encode())
+        return io.BytesIO((ROW % 2).encode())
+
+    monkeypatch.setattr(object_store, "open", replaced)
+    with pytest.raises(InputError, match="replaced while"):
+        names("s3://a.jsonl")
+    assert not [file for file in (tmp_path / "home").rglob("*") if file.is_file()]
+
+
+def test_a_stream_that_ends_early_without_an_error_is_one(
+    object_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    object_store.pipe("/a.jsonl", (ROW % 1 + ROW % 2).encode())
+    monkeypatch.setattr(object_store, "open", lambda path, *given, **options: io.BytesIO((ROW % 1).encode()))
+    with pytest.raises(InputError, match="broke off"):
+        names("s3://a.jsonl")
+    assert not [file for file in (tmp_path / "home").rglob("*") if file.is_file()]
+
+
+def test_files_are_asked_for_in_blocks_of_a_few_mib(object_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    object_store.pipe("/a.jsonl", (ROW % 1).encode())
+    asked: list[int] = []
+
+    def opened(path: str, mode: str, block_size: int) -> io.BytesIO:
+        asked.append(block_size)
+        return io.BytesIO((ROW % 1).encode())
+
+    monkeypatch.setattr(object_store, "open", opened)
+    names("s3://a.jsonl")
+    assert len(asked) == 1
+    assert asked[0] <= 8 << 20
+
+
+def test_empty_files_and_marks_of_folders_are_left_out_elsewhere_too(
+    object_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    object_store.pipe({"/d/a.jsonl": (ROW % 1).encode(), "/d/b.jsonl": b""})
+    find = object_store.find
+    monkeypatch.setattr(object_store, "find", lambda path: [*find(path), "/d/", "/d/sub/"])
+    said: list[str] = []
+    (file,) = names("s3://d", said)
+    assert file.endswith("a.jsonl")
+    assert [note.split(":")[0] for note in said] == ["1 empty files are left out"]
+
+
+def test_a_web_address_of_rows_is_a_file_whatever_its_query_says(
+    object_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = "https://host/rows.jsonl?signature=" + "a" * 400
+    content = io.BytesIO((ROW % 1).encode())
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (object_store, url))
+    monkeypatch.setattr(object_store, "isdir", lambda path: pytest.fail("the whole file is read for links"))
+    monkeypatch.setattr(object_store, "exists", lambda path: path == address)
+    monkeypatch.setattr(object_store, "info", lambda path: {"size": len(ROW % 1), "type": "file"})
+    monkeypatch.setattr(object_store, "open", lambda path, *given, **options: content)
+    (file,) = names(address)
+    assert file.endswith("/rows.jsonl")
+
+
 def test_a_full_disk_is_an_error_of_the_disk(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory.pipe("/a.jsonl", b"x" * 100)
 
@@ -237,3 +337,70 @@ def test_a_hub_source_goes_to_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path:
     found = resolve(Source(hub="org/set", split="test", revision="main", subset="en"), lambda note: None)
     assert asked == [("org/set", "test", "main", "en")]
     assert (found.name, found.about) == (f"org/set@{'c' * 12} (test)", {"revision": "c" * 40})
+
+
+def test_files_of_one_name_are_told_apart_by_the_names_they_were_given(tmp_path: Path) -> None:
+    """One plain and one packed beside it, named by a relative path; and equal packed ones in two folders."""
+    write("d/a.jsonl", ROW % 1)
+    Path("d/a.jsonl.gz").write_bytes(gzip.compress((ROW % 2).encode()))
+    for path in ("d", "d/*", str(tmp_path / "d")):
+        found = resolve_path(path, lambda note: None)
+        assert found.names == ["a.jsonl", "a.jsonl.gz"]
+        assert [file.read_text() for file in found.files] == [ROW % 1, ROW % 2]
+    for name in ("e/x", "e/y"):
+        write(f"{name}/a.jsonl.gz").write_bytes(gzip.compress((ROW % 3).encode(), mtime=0))
+    found = resolve_path("e", lambda note: None)
+    assert found.names == ["x/a.jsonl.gz", "y/a.jsonl.gz"]
+    os.rename("e/x", "e/z")  # the names are in the samples' ids
+    assert resolve_path("e", lambda note: None).identity != found.identity
+
+
+def test_how_a_text_is_read_is_part_of_the_identity(tmp_path: Path) -> None:
+    def identity(name: str, content: bytes) -> str:
+        (tmp_path / name).write_bytes(content)
+        return resolve_path(name, lambda note: None).identity
+
+    lines = b'{"text": "a"}\n'
+    assert identity("a.jsonl", lines) == identity("a.json", lines) == hash_bytes(lines)  # as it always was
+    both = b"text\tsystem,text\nhello\tfoo,bar\n"
+    assert identity("a.csv", both) != identity("a.tsv", both)
+    assert identity("a.csv", both) == identity("b.CSV", both)  # not the name, but what is made of it
+    one = b'"text"\n"1"\n'
+    assert identity("a.csv", one) != identity("a.txt", one) == hash_bytes(one)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what", "fix"),
+    [
+        ("c.tar.gz", None, "a tar archive is in it", "tar -xf c.tar.gz"),
+        ("c.tar", None, "it is a tar archive", "tar -xf c.tar"),
+        ("c.zip", b"PK\x03\x04....", "it is a zip file", "unzip c.zip"),
+        ("c.jsonl.lz4", b"\x04\x22\x4d\x18....", "it is an lz4 file", "lz4 -d c.jsonl.lz4"),
+        ("c.7z", b"7z\xbc\xaf\x27\x1c....", "it is a 7-Zip file", "7z x c.7z"),
+        ("c.txt", b"Once upon a time\nthere was a file.\n", "plain text, not rows", "one on each line"),
+        ("c.txt.gz", gzip.compress(b"Once upon a time\n"), "plain text, not rows", "one on each line"),
+        ("c.jsonl.gz", gzip.compress(gzip.compress(b"{}")), "a gzip file is in it", "unpack it"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",  # compressed bytes hold the time
+)
+def test_what_holds_no_rows_is_named_for_what_it_is(name: str, content: bytes | None, what: str, fix: str) -> None:
+    import tarfile
+
+    if content is not None:
+        Path(name).write_bytes(content)
+    else:
+        write("inside.jsonl")
+        with tarfile.open(name, f"w:{'gz' if name.endswith('gz') else ''}") as archive:
+            archive.add("inside.jsonl")
+    with pytest.raises(InputError, match=what) as error:
+        names(name)
+    assert fix in str(error.value)
+    assert "home" not in str(error.value)  # the user's file is named, not its copy
+
+
+def test_hf_urls_name_the_switch_that_keeps_them_from_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match="HF_HUB_OFFLINE is set"):
+        names("hf://datasets/org/name/a.jsonl")

@@ -14,7 +14,7 @@ from outlive.data.growing import GrowingStore, end_growing
 from outlive.engines.native.build import get_ready
 from outlive.run.config import Run, load_run
 from outlive.run.errors import WorkError
-from tests.data.test_growing import Gated
+from tests.data.making.test_growing import Gated
 from tests.engines.resuming import SMALL, Verb
 
 WINDOWED = {"data.order": "windowed", "data.window": "16", "data.validation": "null", "data.bad_rows": "drop"}

@@ -181,3 +181,22 @@ def test_places_of_content_parts() -> None:
         ("content", 0, "text"),
         ("content", 1, "text"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("history", "prompt"),
+    [
+        ("<|im_start|>{{ m.role|capitalize }}\n", "<|im_start|>assistant\n"),
+        ("<|im_start|>{{ 'bot' if m.role == 'assistant' else m.role }}\n", "<|im_start|>assistant\n"),
+        ("<|im_start|>{{ m.role }}[{{ m.content|length }}]\n", "<|im_start|>assistant\n"),
+        ("<|im_start|>{{ m.role }} {{ m.content|length }}\n", "<|im_start|>assistant\n"),
+        ("<|im_start|>{{ m.role }}\n", "<|im_start|>user\n"),
+        ("<|im_start|>{{ m.role }}\n", "<|im_start|>assistant<|sep|>"),
+    ],
+)
+def test_another_header_than_the_prompts_is_no_part_of_an_answer(history: str, prompt: str) -> None:
+    source = "{% for m in messages %}" + history + "{{ m.content }}<|im_end|>\n{% endfor %}"
+    source += "{% if add_generation_prompt %}" + prompt + "{% endif %}"
+    with pytest.raises(Refusal) as caught:
+        written(ChatTemplate(source, end_of_turn=[END]), CHAT[:2])
+    assert caught.value.reason == "generation_prompt_not_prefix"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from outlive.text.template import ChatTemplate
     from outlive.text.written import Written
 
+# What looks like a special token where it stands in a template: <|im_end|>, <｜User｜>, <end_of_turn>, [/INST].
+_SPECIAL = re.compile(
+    r"<[|｜][^<>{}'\"\s]*>|<[^<>{}'\"\s|]*[|｜]>|<(?:start|end)_of_[a-z]+>|<(?:eos|bos)>|\[/?[A-Z_]{3,}\]"
+)
 _KINDS = {
     "append_only": "append-only: a conversation is one text, and each of its turns is exact in it",
     "rewrites_history": "rewrites history: some conversations are exact one turn at a time only, one sample per turn",
@@ -30,6 +35,10 @@ def certify_file(file: Path, tokenizer: Path | None, special: Sequence[str], as_
     from outlive.text.certificate import certify, look
 
     template = _template(file, tokenizer, special)
+    if tokenizer is None and not special:
+        named = " ".join(template.added_tokens) or "none"
+        note = f"no tokenizer is named: taken for special tokens, by their form: {named}"
+        typer.echo(f"note: {note}; --tokenizer DIR or --special TOKEN says which are", err=True)
     certificate = certify(template)
     if as_json:
         sys.stdout.buffer.write((json.dumps(asdict(certificate), ensure_ascii=False) + "\n").encode())
@@ -55,7 +64,8 @@ def _template(file: Path, tokenizer: Path | None, special: Sequence[str]) -> Cha
     if tokenizer is None:
         ends = [token for token in special if token in ("</s>", "<|endoftext|>")]
         names = {"bos_token": "<s>", "eos_token": "</s>"}
-        return ChatTemplate(source, names, ends, name=str(file), added_tokens=[*special, "<s>", "</s>"])
+        found = special or sorted(set(_SPECIAL.findall(source)))
+        return ChatTemplate(source, names, ends, name=str(file), added_tokens=[*found, "<s>", "</s>"])
     known = Tokenizer.load(tokenizer)
     known.add_special(special)
     return ChatTemplate.of(known, source, name=str(file))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,8 @@ def command(
         tuple(special or ()),
     )
     _check(options, rows, row, as_json, html)
+    if html is not None:
+        _check_page(html, target)
     opened = open_target(target, options)
     if as_json:
         _print_json(opened, row)
@@ -105,6 +108,17 @@ def _check(options: Options, rows: int | None, row: int | None, as_json: bool, h
         raise InputError("--rows and --row exclude each other", fix="give one of them")
     if as_json and html is not None:
         raise InputError("--json and --html exclude each other", fix="give one of them")
+
+
+def _check_page(file: Path, target: str) -> None:
+    """A page replaces an older page, and no other file: above all not the rows that it shows."""
+    from outlive.run.errors import InputError
+
+    fix = "name a new file, such as page.html"
+    if file.suffix.lower() not in (".html", ".htm"):
+        raise InputError("a page's name ends in .html", where=f"--html {file}", fix=fix)
+    if os.path.lexists(file) and (not file.is_file() or (os.path.exists(target) and os.path.samefile(file, target))):
+        raise InputError("a page is not written over this", where=f"--html {file}", fix=fix)
 
 
 def _print_json(opened: Opened, row: int | None) -> None:

@@ -49,7 +49,10 @@ def open_run_file(path: Path, options: Options) -> Opened:
         ledger = Ledger(found.name, format=source.format or "", format_reason="named by the run file")
         limit = min((n for n in (options.limit, source.limit) if n is not None), default=None)
         columns, naming = dict(opened.columns), naming_of(source)
-        rows = as_samples(found.files, opened.tokenizer, opened.template, policy, ledger, limit, columns, naming)
+        share = data.validation if isinstance(data.validation, float) else 0.0
+        rows = as_samples(
+            found.files, opened.tokenizer, opened.template, policy, ledger, limit, columns, naming, share=share
+        )
         rows.side = side
         sources.append(rows)
     facts = {
@@ -108,22 +111,32 @@ def _stores(folders: list[Path], options: Options, facts: dict[str, str], places
         seen.add(ledger.source)
         if ledger.bad or ledger.overlong:
             notes.append(f"{ledger.source}: rows that were left out are counted, but not in the store")
+        if ledger.lints:
+            notes.append(
+                f"{ledger.source}: a store counts what is worth a look in all its rows, but names only the first rows "
+                "of each kind: samples of other rows carry no such mark here, though some fit"
+            )
         side = store.manifest.get("side", "train")
-        rows = SourceRows(ledger.source, _items(store, options.limit), ledger, side=side)
+        rows = SourceRows(ledger.source, _items(store, ledger, options.limit), ledger, side=side)
         sources.append(rows)
         if again:
             rows.ledger = Ledger("")
     return Opened(sources, tokenizer, facts, list(dict.fromkeys(notes)))
 
 
-def _items(store: Store, limit: int | None) -> Iterator[Item]:
+def _items(store: Store, ledger: Ledger, limit: int | None) -> Iterator[Item]:
     rows: set[int] = set()
+    lints: dict[int, list[str]] = {}
+    for lint in ledger.lints:
+        for row_of_lint in lint["rows"]:
+            lints.setdefault(row_of_lint, []).append(lint["id"])
     for index in range(len(store)):
         _, row, part = store.value(index, "sample_id").rsplit(":", 2)
         rows.add(int(row))
         if limit is not None and len(rows) > limit:
             return
-        yield Item(int(row), int(part), store.tokens(index), store.weights(index))
+        named = list(lints.get(int(row), ()))
+        yield Item(int(row), int(part), store.tokens(index), store.weights(index), lints=named)
 
 
 def _tokenizer(stores: list[Store], options: Options, places: list[Path]) -> Tokenizer:

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
+from outlive.data.leftovers import remove_leftovers
 from outlive.data.store import MANIFEST, Store
-from outlive.run.errors import InputError
+from outlive.run.errors import InputError, WorkError
 from outlive.run.files import disk_error, sibling
 from outlive.run.flock import lock, unlock
 
@@ -21,8 +22,8 @@ def only_builder(folders: Sequence[Path], say: Callable[[str], None]) -> Iterato
     """Hold the right to build these stores, all of one pass over one source. Waits for a builder that has it; `say`
     tells so. It is free as soon as its holder ends, however that ends. Gives whether no other can build them now.
 
-    What killed builders of these stores left is removed. Where the file system has no locks, several may build: the
-    first to finish wins, and nothing is removed.
+    What killed builders of these stores left is removed, and what those of other stores left, once it is old. Where the
+    file system has no locks, several may build: the first to finish wins, and nothing is removed.
     """
     path = folders[0].with_name(f".{folders[0].name}.lock")
 
@@ -38,6 +39,7 @@ def only_builder(folders: Sequence[Path], say: Callable[[str], None]) -> Iterato
         if descriptor is not None:
             for leftover in (entry for folder in folders for entry in folder.parent.glob(f".{folder.name}.*.tmp")):
                 shutil.rmtree(leftover, ignore_errors=True)
+            remove_leftovers(path.parent, say)
         yield descriptor is not None
     finally:
         if descriptor is not None:
@@ -47,7 +49,8 @@ def only_builder(folders: Sequence[Path], say: Callable[[str], None]) -> Iterato
 @contextmanager
 def unfinished(final: Path, alone: bool) -> Iterator[Path]:
     """A folder beside `final` to build in, which stays when the process is stopped or killed: the next builder goes on
-    in it. It is removed when the block ends well, or by an error, which would come again.
+    in it. So it stays for work that failed, as on a full disk or when memory ran out. It is removed when the block ends
+    well, or by an error of the input, which would come again, or by a fault of ours, which what is there may cause.
 
     `alone`: whether no other process builds the same; else the folder has a name of its own, and never stays.
     """
@@ -59,7 +62,7 @@ def unfinished(final: Path, alone: bool) -> Iterator[Path]:
     try:
         yield folder
     except BaseException as error:
-        if not alone or isinstance(error, Exception):
+        if not alone or (isinstance(error, Exception) and not isinstance(error, WorkError | OSError | MemoryError)):
             shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)
@@ -108,7 +111,7 @@ def _marks(file: os.DirEntry[str]) -> tuple[int, int, int]:
 @lru_cache(maxsize=1024)
 def _damage(folder: Path, marks: tuple[tuple[str, int, int, int], ...]) -> InputError | None:
     try:
-        Store(folder).verify()
+        Store(folder, verify=True)
     except InputError as error:
         return error
     return None

@@ -62,7 +62,7 @@ class RowReader:
             naming.check(FIELDS, ROLES)
         self.source, self.maker, self.columns, self.naming = source, maker, columns or {}, naming
         self._declared = frozenset(self.columns)
-        self._token_lints = TokenLints(maker.tokenizer)
+        self._token_lints = TokenLints(maker.tokenizer, maker.policy.loss_on)
         self.every_row: Sequence[str] = self._token_lints.of_source
 
     def read(self, rows: Iterable[Row], ledger: Ledger) -> list[RowResult]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from outlive.data.kept import Kept
 from outlive.data.natural import in_order
@@ -56,9 +57,10 @@ def _listing(url: str, is_rows: Callable[[str], bool], say: Callable[[str], None
 
         del fsspec
         files, path = url_to_fs(url)
-        if any(mark in path for mark in "*?["):
+        files.invalidate_cache()  # what an earlier preparation of this process saw may be another by now
+        if _is_pattern(path):
             there = {name: is_rows(posixpath.basename(name)) for name in files.glob(path)}
-        elif files.isdir(path):
+        elif not (_is_web(path) and is_rows(_name(path))) and files.isdir(path):  # a web page is read for its links
             there = {name: is_rows(posixpath.relpath(name, path)) for name in files.find(path)}
         else:
             there = {path: True} if files.exists(path) else {}
@@ -68,7 +70,7 @@ def _listing(url: str, is_rows: Callable[[str], bool], say: Callable[[str], None
     except Exception as error:  # each file system has errors of its own
         raise _unreachable(url, error) from error
     found = [name for name, has_rows in there.items() if has_rows]
-    if others := sorted(there.keys() - set(found)):
+    if others := sorted(name for name in there.keys() - set(found) if not name.endswith("/")):  # marks of folders
         say(f"{url}: {len(others)} files are not read as rows: {', '.join(others[:_NAMED])}")
     if not found:
         raise InputError(
@@ -77,27 +79,66 @@ def _listing(url: str, is_rows: Callable[[str], bool], say: Callable[[str], None
     return files, in_order(found)
 
 
+def _is_web(path: str) -> bool:
+    return path.startswith(("http://", "https://"))
+
+
+def _is_pattern(path: str) -> bool:
+    """Whether a path stands for several. In a web address, what comes after a question mark is a query."""
+    return any(mark in path.partition("?")[0] for mark in "*[") if _is_web(path) else any(c in path for c in "*?[")
+
+
+def _name(path: str) -> str:
+    return posixpath.basename(urlsplit(path).path if _is_web(path) else path)
+
+
+def _mark(about: Mapping[str, Any]) -> str | None:
+    """What the other side says of a file's content; None where it says nothing."""
+    return next((str(about[name]) for name in _MARKS if about.get(name)), None)
+
+
 def _copy(files: Any, path: str, url: str, say: Callable[[str], None]) -> Path:
     with _reaching(url):
         about = dict(files.info(path))
-    mark = next((str(about[name]) for name in _MARKS if about.get(name)), None)
+    mark = _mark(about)
     key = hash_json([url.split("://")[0], path, about.get("size"), mark])
-    kept = Kept(key, posixpath.basename(path))
+    kept = Kept(key, _name(path))
     if kept.is_there and mark is not None:
         return kept.path
     if (about.get("size") or 0) >= _LARGE:
         say(f"fetching {url.split('://')[0]}://{path.lstrip('/')} ({size(about['size'])}) to {kept.path}")
     with kept.writing() as write:
+        num_bytes = sum(write(block) for block in _blocks(files, path, url))
         with _reaching(url):
-            stream = files.open(path, "rb")
-        with stream:
-            while True:
-                with _reaching(url):
-                    block = stream.read(_BLOCK)
-                if not block:
-                    break
-                write(block)
+            files.invalidate_cache()
+            now = dict(files.info(path))
+        _refuse_other(url, about, now, num_bytes)
     return kept.path
+
+
+def _blocks(files: Any, path: str, url: str) -> Iterator[bytes]:
+    """A file's content. It is asked for block by block: some file systems read 50 MiB ahead where they may."""
+    with _reaching(url):
+        stream = files.open(path, "rb", block_size=_BLOCK)
+    with stream:
+        while True:
+            with _reaching(url):
+                block = stream.read(_BLOCK)
+            if not block:
+                return
+            yield block
+
+
+def _refuse_other(url: str, before: Mapping[str, Any], after: Mapping[str, Any], num_bytes: int) -> None:
+    """Raise InputError where a file was replaced while it was copied, or where the copy is not all of it."""
+    if (before.get("size"), _mark(before)) != (after.get("size"), _mark(after)):
+        raise InputError("the file was replaced while it was fetched", where=url, fix="run again")
+    expected = before.get("size")
+    is_unpacked = any(before.get(name) for name in ("contentEncoding", "ContentEncoding"))  # the size is of the packed
+    if expected is not None and expected != num_bytes and not is_unpacked:
+        raise InputError(
+            f"the download broke off: {num_bytes:,} of {expected:,} bytes came", where=url, fix="run again"
+        )
 
 
 @contextmanager

@@ -269,6 +269,13 @@ class SampleMaker:
             raise Refusal("not_separable", "the tokenizer joins the prompt's last token with the answer's first")
         return ids[len(guard) :]
 
+    def encode_with_ends_after(self, has_before: bool, text: str) -> tuple[list[int], list[int]]:
+        """As `encode_after`, and where in `text` each token ends, in characters."""
+        asked = self._guarded(has_before, text)
+        ids, ends = self.tokenizer.encode_with_ends(asked)
+        guard = len(self.tokenizer.encode(_GUARD)) if asked is not text else 0
+        return ids[guard:], [end - (len(asked) - len(text)) for end in ends[guard:]]
+
     def _guarded(self, has_before: object, text: str) -> str:
         return _GUARD + text if has_before and self._adds_blank else text
 

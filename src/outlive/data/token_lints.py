@@ -13,7 +13,8 @@ from outlive.text.tokenizer import Tokenizer
 class TokenLints:
     """The lints of samples, by one tokenizer's ids. `of_source`: those that fit every row, whatever it holds."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, loss_on: str = "assistant") -> None:
+        self._loss_on = loss_on
         self._bos, self._eos = tokenizer.bos_id, tokenizer.eos_id
         self._ends = sorted({*tokenizer.end_of_turn_ids})
         ends = (*tokenizer.end_of_turn_ids, self._eos)
@@ -30,7 +31,7 @@ class TokenLints:
             return names
         if len(self._ends) and not any(self._learns_end(sample) for sample in samples):
             names.append("end_of_turn_untrained")
-        if _learns_prompt(conversation, samples):
+        if self._learns_prompt(conversation, samples):
             names.append("prompt_in_loss")
         return names
 
@@ -48,11 +49,12 @@ class TokenLints:
     def _learns_end(self, sample: Sample) -> bool:
         return any(bool(sample.weights[sample.tokens == end].any()) for end in self._ends)
 
-
-def _learns_prompt(conversation: Conversation, samples: Sequence[Sample]) -> bool:
-    """Whether every token is a target, in a conversation of which something is no answer."""
-    if isinstance(conversation, Tokens):  # the weights as they were given: a sample's first token is never a target
-        return all(all(weights) for _, weights in conversation.documents)
-    if isinstance(conversation, Text) and not conversation.prompt:
-        return False
-    return isinstance(conversation, Chat | Text) and all(sample.weights[1:].all() for sample in samples)
+    def _learns_prompt(self, conversation: Conversation, samples: Sequence[Sample]) -> bool:
+        """Whether every token is a target, in a conversation of which something is no answer."""
+        if isinstance(conversation, Tokens):  # the weights as they were given: a sample's first token is never a target
+            return all(all(weights) for _, weights in conversation.documents)
+        if isinstance(
+            conversation, Text
+        ):  # by what was asked for: a prompt of one token, the first, is no target anyway
+            return bool(conversation.prompt) and self._loss_on == "all"
+        return isinstance(conversation, Chat) and all(sample.weights[1:].all() for sample in samples)

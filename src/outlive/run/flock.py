@@ -49,6 +49,22 @@ def lock(path: Path, on_held: Callable[[bytes], None]) -> int | None:
             raise
 
 
+class _Held(Exception):
+    """Another descriptor holds the lock."""
+
+
+def try_lock(path: Path) -> int | None:
+    """As `lock`, without waiting: None as well where another descriptor holds it."""
+
+    def held(content: bytes) -> None:
+        raise _Held
+
+    try:
+        return lock(path, held)
+    except _Held:
+        return None
+
+
 def unlock(path: Path, descriptor: int) -> None:
     """Remove the lock's file while it is still held, and let it go."""
     if _is_still(path, descriptor):

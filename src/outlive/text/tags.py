@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-_TAG = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
+_TAG = re.compile(r"<[^<>\s]+>|\[/?[^\W\d][^\[\]\s]*\]")
 _OPENS, _CLOSES = ("start_", "begin_", "open_"), ("end_", "close_")
 _STARTED, _ENDED = ("_start", "_begin", ":begin", "_open", "_prefix"), ("_end", ":end", "_close", "_suffix")
 
@@ -56,6 +56,11 @@ def leaves_open(text: str, then: str = "") -> bool:
         if tag.kind != "closes" or opened.pop() != tag.name:
             return True
     return bool(opened)
+
+
+def begins_with_tag(text: str) -> bool:
+    """Whether there is nothing in a text, white space aside, or a tag before all else."""
+    return not text.strip() or any(not text[: tag.start].strip() for tag in tags(text)[:1])
 
 
 def whole_tags(text: str, place: int) -> int:

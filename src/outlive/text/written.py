@@ -17,7 +17,7 @@ from outlive.text.refusal import Refusal
 from outlive.text.render.trace import Trace
 from outlive.text.replay import replays_of, structure_of
 from outlive.text.spans import Place, Span, TurnEnd, end_of_answer, places_of, refuse_inside, spans_of
-from outlive.text.tags import leaves_open, whole_tags
+from outlive.text.tags import begins_with_tag, leaves_open, whole_tags
 from outlive.text.template import ChatTemplate
 
 How = Literal["whole", "closed", "unrolled", "served"]
@@ -180,6 +180,10 @@ def _answer_start(chat: Chat, turn: int, data_start: int) -> int | None:
     opened = more.rpartition(header)[2] if header and not own.strip() else more
     if opened.strip() and leaves_open(opened, own):
         return None
+    if own.strip() and own.split() == more.split():
+        return data_start  # the same header with other white space
+    if own.strip() and not (begins_with_tag(own) and begins_with_tag(opened)):
+        return None  # another header than the prompt's ("Assistant" for "assistant"), which no model is to write
     if own.strip() and not more.strip() and prompt == before:
         return None  # a header, or the answer's first words
     return data_start if more and not own.strip() else given.start + same

@@ -120,5 +120,6 @@ def _signs(has_tokens: bool) -> Iterator[str]:
         keys += " · <kbd>t</kbd> to the next run of targets · <kbd>Esc</kbd> closes"
     yield f"<p>{keys}</p>"
     if has_tokens:
-        yield "<p>Point at a token, tap it or go to it by keys for its id, text, weight and turn. A turn is a run of "
-        yield "targets: what the model writes in one go; the tokens before it are its context.</p>"
+        yield "<p>Point at a token, tap it or go to it by keys for its id, text, weight and turn: the message that it "
+        yield "comes from, by its place in the row from 0, and its role. Where messages are not known (plain text, a "
+        yield "store) it is the target run instead: targets that follow each other without a break.</p>"

@@ -28,12 +28,13 @@ def to_object(item: Item, tokenizer: Tokenizer | None, extra: dict[str, Any]) ->
     head: dict[str, Any] = {"row": item.row}
     if item.refusal is not None:
         refused = {"reason": item.refusal.reason, "detail": item.refusal.detail}
-        return head | extra | {"refused": refused}
+        return head | item.about | extra | {"refused": refused}
     head |= {"part": item.part, **extra}
     if tokenizer is None:
         return head | _conversation(item)
     ids = [] if item.tokens is None else item.tokens.tolist()
     weights = [] if item.weights is None else [_weight(weight) for weight in item.weights.tolist()]
+    turns = item.turns()
     return (
         head
         | item.about
@@ -42,6 +43,7 @@ def to_object(item: Item, tokenizer: Tokenizer | None, extra: dict[str, Any]) ->
             "weights": weights,
             "text": tokenizer.decode(ids),
             "target_text": target_texts(tokenizer, ids, weights),
+            **({"turns": [list(turn) for turn in turns]} if turns else {}),
             **({"lints": item.lints} if item.lints else {}),
         }
     )

@@ -90,11 +90,16 @@ function tokenOf(cell, sample, marked, isStop) {
   element.tabIndex = isStop ? 0 : -1;
   element.tell = () => [['text', '“' + signed(cell.text).replace('\n', '') + '”'],
     [cell.ids.length > 1 ? 'ids' : 'id', cell.ids.join(', ')], ['position', number(cell.at)],
-    ['weight', cell.weight + (cell.target ? ', a target' : ', context')], ['turn', turnOf(cell, sample)]];
+    ['weight', cell.weight + (cell.target ? ', a target' : ', context')], [sample.object.turns ? 'turn' : 'target run', turnOf(cell, sample)]];
   return element;
 }
 
+// The message that a token comes from; where messages are not known, the run of targets that it stands in or before.
 function turnOf(cell, sample) {
+  if (sample.object.turns) {
+    const turn = sample.object.turns.find(([start, size]) => start <= cell.at && cell.at < start + size);
+    return turn ? turn[2] + ' · ' + turn[3] : 'none: the template’s own';
+  }
   const all = sample.turnCount;
   if (!all) return 'none: no target';
   if (cell.target) return cell.turn + ' of ' + all;

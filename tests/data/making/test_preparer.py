@@ -24,7 +24,7 @@ from outlive.data.store import MANIFEST
 from outlive.run.config import Data, Source
 from outlive.run.errors import InputError, WorkError
 from outlive.text.tokenizer import Tokenizer
-from tests.data.conftest import NUM_ROWS
+from tests.data.making.conftest import NUM_ROWS
 
 
 def data(path: Path, **settings: Any) -> Data:
@@ -139,6 +139,30 @@ def test_what_is_damaged_of_an_unfinished_store_is_made_anew(
         assert contents(home) == contents(tmp_path / "whole")
 
 
+def test_rows_whose_file_was_renamed_meanwhile_have_one_name(
+    folder: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is in the samples' ids: what was prepared under another one is made anew."""
+    add = Fold.add
+
+    def stopping(fold: Fold, made: Made) -> None:
+        add(fold, made)
+        if made.number == 9:
+            raise _Stop
+
+    home, said, other = tmp_path / "home", list[str](), rows.with_name("other.jsonl")
+    monkeypatch.setattr(Fold, "add", stopping)
+    with pytest.raises(_Stop):
+        prepared(folder, home, data(rows, processes=1))
+    monkeypatch.setattr(Fold, "add", add)
+    rows.rename(other)
+    both = prepared(folder, home, data(other, processes=1), say=said.append)
+    assert ["files of other names" in note for note in said] == [True]
+    for side in both.sides:
+        (store,) = side.stores
+        assert {str(store.value(index, "sample_id")).split(":")[0] for index in range(len(store))} == {"other.jsonl"}
+
+
 KILLED = """
 import os, sys
 from pathlib import Path
@@ -244,3 +268,39 @@ def test_a_recipe_is_the_same_in_another_process(folder: Path, rows: Path) -> No
     assert again.template is not None
     assert template is not None
     assert again.template.hash == template.hash
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (WorkError("the disk is full", where="disk", fix="free some space"), True),
+        (KeyboardInterrupt(), True),
+        (SystemExit(143), True),
+        (InputError("a row is wrong"), False),
+        (AttributeError("our fault"), False),
+    ],
+)
+def test_what_is_prepared_stays_where_the_input_is_not_to_blame(
+    folder: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, kept: bool
+) -> None:
+    """A full disk or a worker that was killed costs none of the work that was done, and the user is told so."""
+    prepared(folder, tmp_path / "whole", data(rows, processes=1))
+    add = Fold.add
+
+    def failing(fold: Fold, made: Made) -> None:
+        if made.number == 9:
+            raise error
+        add(fold, made)
+
+    home, said = tmp_path / "home", list[str]()
+    with monkeypatch.context() as patch:
+        patch.setattr(Fold, "add", failing)
+        with pytest.raises(type(error)) as caught:
+            prepared(folder, home, data(rows, processes=1), say=said.append)
+    told = [*said, str(getattr(caught.value, "fix", ""))]
+    assert any("prepared so far, and kept" in text for text in told) == kept
+    assert bool(list((home / "stores").glob(".*.unfinished"))) == kept
+    said.clear()
+    prepared(folder, home, data(rows, processes=1), say=said.append)
+    assert ["going on after the" in note for note in said] == [True] * kept
+    assert contents(home) == contents(tmp_path / "whole")
