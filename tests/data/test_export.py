@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -308,6 +310,35 @@ def test_megatrons_own_reader(mixture: Mixture, tokenizer: Tokenizer, tmp_path: 
     assert read.document_indices.tolist() == list(range(len(stored) + 1))
     for place, (store, index) in enumerate(stored):
         assert np.array_equal(read[place], store.tokens(index))
+
+
+_KILLED = """
+import os, sys
+from pathlib import Path
+from outlive.data.export_building import building_alone
+with building_alone(Path(sys.argv[1])) as folder:
+    (folder / "train.jsonl").write_text("half")
+    print("half", flush=True)
+    sys.stdin.read()
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next_of_its_name(
+    mixture: Mixture, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    place, other = tmp_path / "out", f".out.{'0' * 16}.tmp"
+    (tmp_path / other).mkdir()  # somebody else's: it may be at work
+    command = [sys.executable, "-c", _KILLED, str(place)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"half\n"
+    with pytest.raises(InputError, match="another process writes this export"):
+        export("jsonl", {"train": Outgoing(mixture)}, place, tokenizer, {})
+    process.communicate()
+    assert len([path for path in tmp_path.iterdir() if path.name.startswith(".out.")]) == 3
+    export("jsonl", {"train": Outgoing(mixture)}, place, tokenizer, {})
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".out.")] == [other]
 
 
 def test_the_manifest_has_every_file(mixture: Mixture, tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -337,3 +337,69 @@ def test_a_hub_source_goes_to_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path:
     found = resolve(Source(hub="org/set", split="test", revision="main", subset="en"), lambda note: None)
     assert asked == [("org/set", "test", "main", "en")]
     assert (found.name, found.about) == (f"org/set@{'c' * 12} (test)", {"revision": "c" * 40})
+
+
+def test_files_of_one_name_are_told_apart_by_the_names_they_were_given(tmp_path: Path) -> None:
+    """One plain and one packed beside it, named by a relative path; and equal packed ones in two folders."""
+    write("d/a.jsonl", ROW % 1)
+    Path("d/a.jsonl.gz").write_bytes(gzip.compress((ROW % 2).encode()))
+    for path in ("d", "d/*", str(tmp_path / "d")):
+        found = resolve_path(path, lambda note: None)
+        assert found.names == ["a.jsonl", "a.jsonl.gz"]
+        assert [file.read_text() for file in found.files] == [ROW % 1, ROW % 2]
+    for name in ("e/x", "e/y"):
+        write(f"{name}/a.jsonl.gz").write_bytes(gzip.compress((ROW % 3).encode(), mtime=0))
+    found = resolve_path("e", lambda note: None)
+    assert found.names == ["x/a.jsonl.gz", "y/a.jsonl.gz"]
+    os.rename("e/x", "e/z")  # the names are in the samples' ids
+    assert resolve_path("e", lambda note: None).identity != found.identity
+
+
+def test_how_a_text_is_read_is_part_of_the_identity(tmp_path: Path) -> None:
+    def identity(name: str, content: bytes) -> str:
+        (tmp_path / name).write_bytes(content)
+        return resolve_path(name, lambda note: None).identity
+
+    lines = b'{"text": "a"}\n'
+    assert identity("a.jsonl", lines) == identity("a.json", lines) == hash_bytes(lines)  # as it always was
+    both = b"text\tsystem,text\nhello\tfoo,bar\n"
+    assert identity("a.csv", both) != identity("a.tsv", both)
+    assert identity("a.csv", both) == identity("b.CSV", both)  # not the name, but what is made of it
+    one = b'"text"\n"1"\n'
+    assert identity("a.csv", one) != identity("a.txt", one) == hash_bytes(one)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what", "fix"),
+    [
+        ("c.tar.gz", None, "a tar archive is in it", "tar -xf c.tar.gz"),
+        ("c.tar", None, "it is a tar archive", "tar -xf c.tar"),
+        ("c.zip", b"PK\x03\x04....", "it is a zip file", "unzip c.zip"),
+        ("c.jsonl.lz4", b"\x04\x22\x4d\x18....", "it is an lz4 file", "lz4 -d c.jsonl.lz4"),
+        ("c.7z", b"7z\xbc\xaf\x27\x1c....", "it is a 7-Zip file", "7z x c.7z"),
+        ("c.txt", b"Once upon a time\nthere was a file.\n", "plain text, not rows", "one on each line"),
+        ("c.txt.gz", gzip.compress(b"Once upon a time\n"), "plain text, not rows", "one on each line"),
+        ("c.jsonl.gz", gzip.compress(gzip.compress(b"{}")), "a gzip file is in it", "unpack it"),
+    ],
+)
+def test_what_holds_no_rows_is_named_for_what_it_is(name: str, content: bytes | None, what: str, fix: str) -> None:
+    import tarfile
+
+    if content is not None:
+        Path(name).write_bytes(content)
+    else:
+        write("inside.jsonl")
+        with tarfile.open(name, f"w:{'gz' if name.endswith('gz') else ''}") as archive:
+            archive.add("inside.jsonl")
+    with pytest.raises(InputError, match=what) as error:
+        names(name)
+    assert fix in str(error.value)
+    assert "home" not in str(error.value)  # the user's file is named, not its copy
+
+
+def test_hf_urls_name_the_switch_that_keeps_them_from_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match="HF_HUB_OFFLINE is set"):
+        names("hf://datasets/org/name/a.jsonl")

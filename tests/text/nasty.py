@@ -25,6 +25,7 @@ NASTY: dict[str, str] = {
     "a block that prints itself twice": "{% set ns = namespace(n=0) %}{% block a %}{% for i in range(9) %}{{ self.b() }}"
     "{% endfor %}{% endblock %}{% block b %}{% for i in range(99999) %}" + "x" * 2000 + "{% endfor %}{% endblock %}",
     "generation blocks in each other": "{% macro f() %}{% generation %}{{ f() }}{% endgeneration %}{% endmacro %}{{ f() }}",
+    "joining long texts": "{{ ','.join(['x' * 10**6] * 10**6) }}",
     "doubling by +": _DOUBLE + "{% set ns.s = ns.s + ns.s %}{% endfor %}",
     "doubling by ~": _DOUBLE + "{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
     "doubling by a set block": _DOUBLE + "{% set x %}{{ ns.s }}{{ ns.s }}{% endset %}{% set ns.s = x %}{% endfor %}",

@@ -22,6 +22,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "train": ("outlive.cli.train", "Prepare, train, validate and save: the main job."),
     "inspect": ("outlive.cli.inspect", "Show samples with the tokens that carry loss marked."),
     "prepare": ("outlive.cli.prepare", "Only the data: rows, store, plan and ledger."),
+    "verify": ("outlive.cli.verify", "Is a model folder whole, and read alike by everybody?"),
     "generate": ("outlive.cli.generate", "Talk to a checkpoint."),
     "report": ("outlive.cli.report", "Draw a run's report page."),
     "init": ("outlive.cli.init", "Write a commented run file."),

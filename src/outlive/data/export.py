@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from outlive.data.export_building import building_alone
 from outlive.data.export_files import finish_hf, write_hf, write_jsonl, write_parquet
 from outlive.data.export_manifest import files_of, sources_of, write_json
 from outlive.data.export_megatron import write_megatron
 from outlive.data.export_rows import Counts, Outgoing
 from outlive.run.errors import InputError
-from outlive.run.files import building_folder
 from outlive.text.tokenizer import Tokenizer
 
 MANIFEST = "manifest.json"
@@ -51,7 +51,7 @@ def export(
     """
     form = EXPORTS[name]
     in_plan_order = any(outgoing.plan is not None for outgoing in sides.values())
-    with building_folder(folder) as building:
+    with building_alone(folder) as building:
         counts = {side: form.write(outgoing, building, side, tokenizer) for side, outgoing in sides.items()}
         form.finish(building, list(sides))
         manifest = {

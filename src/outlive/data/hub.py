@@ -84,7 +84,7 @@ def split_files(
         found = {key: [f for f in rows if any(_fits(f, p) for p in patterns)] for key, patterns in listed.items()}
     else:
         inside = [file for file in rows if subset is None or file.startswith(f"{subset}/")]
-        found = {key: [file for file in inside if _is_of(file, words)] for key, words in SPLITS.items()}
+        found = {key: [file for file in inside if is_of(file, words)] for key, words in SPLITS.items()}
         if not any(found.values()):
             found = {"train": inside}
     found = {key: files for key, files in found.items() if files}
@@ -143,7 +143,8 @@ def _fits(file: str, pattern: str) -> bool:
     return fnmatch(file, pattern) or fnmatch(file, f"{pattern.rstrip('/')}/*")
 
 
-def _is_of(file: str, words: Sequence[str]) -> bool:
+def is_of(file: str, words: Sequence[str]) -> bool:
+    """Whether a file's name, or that of a folder on its path, has one of the words in it."""
     return re.search(rf"(^|[/._\- ])({'|'.join(words)})([/._\- 0-9]|$)", file, re.IGNORECASE) is not None
 
 

@@ -29,8 +29,9 @@ class Near:
     def __init__(self) -> None:
         self._sketches = np.zeros((1024, SKETCH), np.uint64)
         self._rows: array[int] = array("q")
-        self._keys: array[int] | None = None
-        self._places: array[int] | None = None
+        # of memory that is not touched before it is used
+        self._keys = np.zeros(_SLOTS, np.uint64).data
+        self._places = np.zeros(_SLOTS, np.uint32).data
 
     @property
     def is_full(self) -> bool:
@@ -39,8 +40,6 @@ class Near:
 
     def add(self, sketch: npt.NDArray[np.uint64], row: int) -> int | None:
         """An earlier row whose text is nearly the same, or None. The sketch is kept where it is new."""
-        if self._keys is None or self._places is None:
-            self._keys, self._places = array("Q", bytes(8 * _SLOTS)), array("I", bytes(4 * _SLOTS))
         values = sketch.tolist()
         for key in values[:_KEYS]:
             if self._keys[key % _SLOTS] == key:

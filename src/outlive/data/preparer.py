@@ -29,7 +29,7 @@ from outlive.data.store import VERSION, Store
 from outlive.data.workers import Workers
 from outlive.run.config import Source
 from outlive.run.errors import InputError
-from outlive.run.files import hash_json, place_folder, writable, write_atomic
+from outlive.run.files import hash_json, place_folder, write_atomic
 from outlive.run.notes import to_stderr
 from outlive.text.fast_tokenizer import TokenizeWith, tokenize_with
 from outlive.text.template import ChatTemplate
@@ -154,19 +154,19 @@ class _Build:
         """Build them, or go on where an earlier attempt was stopped."""
         before = [_marks(path) for path in self.files.files]
         mine = self.preparer
-        if mine.tokenize_with != "auto" or self.all_bytes > MIN_BYTES:  # its self-test takes a moment
+        if mine.tokenize_with == "fastokens" or self.all_bytes > MIN_BYTES:  # its self-test takes a moment
             tokenize_with(mine.tokenizer, mine.tokenize_with, mine.say)
         with unfinished(self.folders["train"], self.alone) as folder:
             recipe = self._recipe()
             fold = self._fold(folder, recipe)
             read = ReadCounts()
-            rows = source_rows(self.files.files, read, self.source.limit)
+            rows = source_rows(self.files.files, read, self.source.limit, self.files.names)
             saved = float("-inf")  # the first chunk is there at once, for who reads while the rest is made
             with ExitStack() as stack:
                 for made in self._made(recipe, fold, islice(chunks_of(rows), fold.num_chunks, None), stack):
                     fold.add(made)
                     if time.monotonic() - saved > SAVE_SECONDS:
-                        _save_state(folder, fold.state)
+                        _save_state(folder, {**fold.state, "names": self._names})
                         saved = time.monotonic()
                     self._show(fold, read)
             if [_marks(path) for path in self.files.files] != before or self._is_another():
@@ -189,20 +189,25 @@ class _Build:
             mine.columns,
             naming_of(self.source),
             self.share,
-            writable(self.files.files[0].name),
+            self._names[0],
         )
 
     def _fold(self, folder: Path, recipe: Recipe) -> Fold:
         ledger = Ledger(self.files.name, format=self.source.format or "", format_reason="named by the run file")
         sides = dict.fromkeys(self.folders, self.preparer.columns)
         try:
-            fold = Fold(folder, sides, ledger, recipe.reader.every_row, saved_state(folder))
+            state = saved_state(folder)
+            if state.get("names") != self._names:  # they are in the samples' ids
+                raise Damaged("its rows were in files of other names")
+            fold = Fold(folder, sides, ledger, recipe.reader.every_row, state)
             self.preparer.say(f"{self.files.name}: going on after the {fold.ledger.rows:,} rows that are prepared")
             return fold
         except FileNotFoundError:
             pass
         except (Damaged, ValueError, KeyError, TypeError) as error:
-            self.preparer.say(f"{self.files.name}: what was prepared before is damaged ({error}): it begins anew")
+            self.preparer.say(
+                f"{self.files.name}: what was prepared before can't be gone on with ({error}): it begins anew"
+            )
         clear(folder)
         return Fold(folder, sides, ledger, recipe.reader.every_row)
 
@@ -226,7 +231,11 @@ class _Build:
     def _paths(self) -> dict[str, Path]:
         """The files by their names in rows."""
         files = self.files.files
-        return {"": files[0]} if len(files) == 1 else dict(zip(file_names(files), files, strict=True))
+        return {"": files[0]} if len(files) == 1 else dict(zip(self._names, files, strict=True))
+
+    @property
+    def _names(self) -> list[str]:
+        return self.files.names or file_names(self.files.files)
 
     def _show(self, fold: Fold, read: ReadCounts) -> None:
         done = Progress(self.files.name, fold.ledger.rows, fold.num_tokens, read.num_bytes, self.all_bytes)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from outlive.data.conversation import Conversation
-from outlive.data.formats import FORMATS, detect, read_conversation
+from outlive.data.formats import FIELDS, FORMATS, detect, read_conversation
 from outlive.data.ledger import Ledger
 from outlive.data.lint_counts import LintCounts
 from outlive.data.naming import Naming
@@ -46,20 +46,22 @@ def each_row(
     ledger.finish(read, lints)
 
 
-def source_rows(files: Sequence[Path], read: ReadCounts, limit: int | None = None) -> Iterator[Row]:
+def source_rows(
+    files: Sequence[Path], read: ReadCounts, limit: int | None = None, names: Sequence[str] = ()
+) -> Iterator[Row]:
     """The rows of a source's files, one after the other, not parsed yet; the first `limit` of them.
 
-    Raises InputError where a file can't be read.
+    `names`: of the files, where they are not those of `file_names`. Raises InputError where a file can't be read.
     """
-    return islice(_rows(files, read), limit)
+    return islice(_rows(files, read, names or file_names(files)), limit)
 
 
-def _rows(files: Sequence[Path], read: ReadCounts) -> Iterator[Row]:
+def _rows(files: Sequence[Path], read: ReadCounts, names: Sequence[str]) -> Iterator[Row]:
     if len(files) == 1:
         yield from unparsed_rows(files[0], read)
         return
     first = 0
-    for path, name in zip(files, file_names(files), strict=True):
+    for path, name in zip(files, names, strict=True):
         index = -1
         for row in unparsed_rows(path, read):
             index = row.index
@@ -71,8 +73,9 @@ def file_names(files: Sequence[Path]) -> list[str]:
     """How each file of a source is named in its samples' ids: by its name, where several share one by their paths."""
     if len({path.name for path in files}) == len(files):
         return [writable(path.name) for path in files]
-    common = os.path.commonpath([path.parent for path in files])
-    return [writable(os.path.relpath(path, common)) for path in files]
+    whole = [os.path.abspath(path) for path in files]
+    common = os.path.commonpath([os.path.dirname(path) for path in whole])
+    return [writable(os.path.relpath(path, common)) for path in whole]
 
 
 def conversation_of(
@@ -85,6 +88,8 @@ def conversation_of(
     if row.value is None:
         raise row.refusal or Refusal("bad_json", "the row is empty")
     value = naming.row(row.value) if naming is not None else row.value
+    if not row.raw:  # of a table, whose bytes need be no text
+        _refuse_bytes(value, FORMATS[ledger.format].keys | columns if ledger.format else FIELDS)
     if not ledger.format:
         ledger.format, ledger.format_reason = detect(value)
     if not ledger.note:
@@ -95,3 +100,17 @@ def conversation_of(
     if unused:
         ledger.unused_columns.update(map(writable, unused))
     return conversation
+
+
+def _refuse_bytes(value: Mapping[str, Any], columns: frozenset[str]) -> None:
+    """Raise Refusal where one of the columns holds bytes that are no UTF-8. In a column that nobody reads, such as
+    pictures, they may be."""
+    for name in columns & value.keys():
+        if _has_bytes(value[name]):
+            raise Refusal("bad_utf8", f"the bytes of column {name!r} are no UTF-8")
+
+
+def _has_bytes(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_bytes, value.values()))
+    return any(map(_has_bytes, value)) if isinstance(value, list) else isinstance(value, bytes)

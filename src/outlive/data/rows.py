@@ -13,8 +13,9 @@ import xxhash
 
 from outlive.data.json_text import parse_json, reason
 from outlive.data.rows_array import array_items
+from outlive.data.rows_csv import csv_rows
 from outlive.data.rows_file import BOM, Form, check_rows_file, rows_form, unreadable
-from outlive.data.rows_table import csv_rows, table_rows
+from outlive.data.rows_table import table_rows
 from outlive.text.refusal import Refusal
 
 __all__ = ["BOM", "MAX_LINE", "ReadCounts", "Row", "check_rows_file", "read_rows"]
@@ -94,7 +95,8 @@ def unparsed_rows(path: Path, counts: ReadCounts | None = None, form: Form | Non
         else:
             for index, (value, left_out) in enumerate(table_rows(path, form)):
                 counts.null_keys += left_out
-                yield Row(index, index + 1, value)
+                refusal = value if isinstance(value, Refusal) else None
+                yield Row(index, index + 1, None if isinstance(value, Refusal) else value, refusal)
             counts.take_file(path)
     except OSError as error:
         raise unreadable(path, error) from error

@@ -20,6 +20,8 @@ _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\x
 _MAGIC = {
     b"\x1f\x8b": "a gzip file",
     b"PK\x03\x04": "a zip file",
+    b"7z\xbc\xaf\x27\x1c": "a 7-Zip file",
+    b"\x04\x22\x4d\x18": "an lz4 file",
     b"\x28\xb5\x2f\xfd": "a zstd file",
     b"BZh": "a bzip2 file",
     b"\xfd7zXZ": "an xz file",
@@ -31,6 +33,7 @@ _MAGIC = {
     b"SQLite format 3": "an SQLite data base",
     b"version https://git-lfs": "a pointer of Git LFS, not the file itself",
 }
+_TAR = "a tar archive"
 _LINES = "one JSON object on each line"
 # How a file of each kind becomes JSON Lines; other kinds have the general advice.
 _REMEDIES = {
@@ -39,6 +42,9 @@ _REMEDIES = {
     "a bzip2 file": "unpack it: bzip2 -dk {path}",
     "an xz file": "unpack it: xz -dk {path}",
     "a zip file": "unpack it: unzip {path}",
+    "a 7-Zip file": "unpack it: 7z x {path}",
+    "an lz4 file": "unpack it: lz4 -d {path}",
+    _TAR: "unpack it, and name the folder: tar -xf {path}",
     "UTF-16 text": "convert it: iconv -f UTF-16 -t UTF-8 {path} > {new}",
     "a pointer of Git LFS, not the file itself": "fetch the file: git lfs pull",
 }  # fmt: skip
@@ -52,8 +58,12 @@ def check_rows_file(path: Path) -> None:
     rows_form(path)
 
 
-def rows_form(path: Path) -> Form:
-    """What form of rows the file has. Raises InputError where it has none, or can't be read."""
+def rows_form(path: Path, given: Path | None = None) -> Form:
+    """What form of rows the file has. Raises InputError where it has none, or can't be read.
+
+    `given`: the compressed file that `path` is a copy of, which messages name.
+    """
+    given = given or path
     try:
         # Rows are read more than once (to look, to hash, to use): a pipe would give each reader another part of them.
         if not stat.S_ISREG(path.stat().st_mode):
@@ -68,22 +78,42 @@ def rows_form(path: Path) -> Form:
         raise unreadable(path, error) from None
     for magic, form in _TABLES.items():
         if begin.startswith(magic):
-            check_table(path, form)
+            check_table(path, form, given)
             return form
     if kind := _binary_kind(begin):
-        remedy = _REMEDIES.get(kind, f"convert it to JSON Lines in UTF-8: {_LINES}").format(path=path, new=_new(path))
-        raise InputError(
-            f"the file holds no rows that are read: it is {kind}",
-            where=str(path),
-            expected=f"{_LINES}, in UTF-8, a JSON array, Parquet, Arrow or CSV",
-            fix=remedy,
-        )
+        raise _no_rows(kind, given, is_inside=given != path)
     if not begin.strip(_BLANK):
         if len(begin) == _LOOK:
             return "lines"  # rows may follow
         what = "the file holds no row: it " + ("has only white space" if begin else "is empty (0 bytes)")
-        raise InputError(what, where=str(path), fix=f"name a file with {_LINES}")
-    return _text_form(path, begin.removeprefix(BOM).decode("utf-8", "replace"), len(begin) < _LOOK)
+        raise InputError(what, where=str(given), fix=f"name a file with {_LINES}")
+    form = _text_form(path, begin.removeprefix(BOM).decode("utf-8", "replace"), len(begin) < _LOOK, given)
+    if form == "lines" and not _may_be_lines(begin):
+        raise InputError(
+            "the file holds plain text, not rows: none of its first lines is JSON",
+            where=str(given),
+            expected=f"{_LINES}, in UTF-8, a JSON array, Parquet, Arrow or CSV",
+            fix='write the texts as JSON, one on each line: {"text": "…"}; a CSV of one column ends in .csv',
+        )
+    return form
+
+
+def _no_rows(kind: str, given: Path, is_inside: bool) -> InputError:
+    """The error for a file of some other kind. `is_inside`: whether that is what a compressed file holds."""
+    remedy = _REMEDIES.get(kind, f"convert it to JSON Lines in UTF-8: {_LINES}").format(path=given, new=_new(given))
+    if is_inside:
+        what = f"the compressed file holds no rows that are read: {kind} is in it"
+        remedy = remedy if kind == _TAR else f"unpack it, and convert what is in it to JSON Lines in UTF-8: {_LINES}"
+    else:
+        what = f"the file holds no rows that are read: it is {kind}"
+    expected = f"{_LINES}, in UTF-8, a JSON array, Parquet, Arrow or CSV"
+    return InputError(what, where=str(given), expected=expected, fix=remedy)
+
+
+def _may_be_lines(begin: bytes) -> bool:
+    """Whether any of the first lines looks like JSON: then those that don't are rows that are bad."""
+    lines = [line.strip() for line in begin.removeprefix(BOM).decode("utf-8", "replace").splitlines()]
+    return any(line.startswith(("{", "[")) or _is_json(line) for line in lines if line)
 
 
 def compression(path: Path) -> str | None:
@@ -135,6 +165,8 @@ def _binary_kind(begin: bytes) -> str | None:
     for magic, name in _MAGIC.items():
         if begin.startswith(magic):
             return name
+    if begin[257:262] == b"ustar":
+        return _TAR
     if b"\x00" not in begin:
         return None
     half = begin[:512]
@@ -144,7 +176,7 @@ def _binary_kind(begin: bytes) -> str | None:
     return None if begin.lstrip(_BLANK).startswith(b"{") else "binary"
 
 
-def _text_form(path: Path, text: str, whole: bool) -> Form:
+def _text_form(path: Path, text: str, whole: bool, given: Path) -> Form:
     """The form of a text file, told by its first lines. Raises InputError where it is none of them."""
     number, first, second = _first_lines(text)
     if first[0] in "[{":
@@ -154,12 +186,12 @@ def _text_form(path: Path, text: str, whole: bool) -> Form:
         if first[0] == "[" and (not _is_json(first) or whole):
             return "array"
         if first.strip() == "{" and "".join(rest).lstrip().startswith('"'):
-            place = Place(f"{path}:{number}", [Excerpt(str(path), number, first, 1).cut()])
+            place = Place(f"{given}:{number}", [Excerpt(str(given), number, first, 1).cut()])
             raise InputError(
                 "the file is JSON over several lines, not JSON Lines",
                 where=place,
                 expected=_LINES,
-                fix=f"convert it: jq -c . {path} > {_new(path)}",
+                fix=f"convert it: jq -c . {given} > {_new(given)}",
             )
         return "lines"
     separator = next((mark for mark in (",", "\t", ";") if first.count(mark) and _alike(first, second, mark)), None)

@@ -1,41 +1,74 @@
-"""Rows of Parquet, Arrow and CSV files, as JSON would hold them, in bounded memory."""
+"""Rows of Parquet and Arrow files, as JSON would hold them, in bounded memory."""
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from outlive.data.arrow_files import arrow_batches, check_parquet
 from outlive.run.errors import InputError
+from outlive.text.refusal import Refusal
 
 _BATCH_ROWS = 1000
-_FIELD_LIMIT = 32 << 20  # characters of one CSV field
-_DELIMITERS = (",", "\t", ";")
 
 
-def table_rows(path: Path, kind: str) -> Iterator[tuple[dict[str, Any], bool]]:
+def table_rows(path: Path, kind: str) -> Iterator[tuple[dict[str, Any] | Refusal, bool]]:
     """The rows of a Parquet file, an Arrow file or an Arrow stream, and whether keys without a value were left out of
-    an object inside. Raises InputError where it can't be read."""
+    an object inside; or why a row is none. Raises InputError where the file can't be read."""
+    from outlive.data.arrow_values import values_of  # it needs Arrow, which rows of text don't
+
     with _readable(path, kind):
         for batch in _batches(path, kind):
             for start in range(0, batch.num_rows, _BATCH_ROWS):
-                for row in batch.slice(start, _BATCH_ROWS).to_pylist():
-                    yield plain_row(row)
+                part = batch.slice(start, _BATCH_ROWS)
+                names = part.schema.names
+                columns = [values_of(column) for column in part.columns]
+                for values in zip(*columns, strict=True) if columns else [()] * part.num_rows:
+                    try:
+                        yield plain_row(dict(zip(names, values, strict=True)))
+                    except Refusal as refusal:
+                        yield refusal, False
 
 
-def check_table(path: Path, kind: str) -> None:
-    """Raise InputError where a Parquet or Arrow file has no schema that can be read."""
-    with _readable(path, kind):
+def check_table(path: Path, kind: str, given: Path | None = None) -> None:
+    """Raise InputError where a Parquet or Arrow file has no schema that can be read, or two columns of one name.
+
+    `given`: the file that messages name.
+    """
+    with _readable(given or path, kind):
         if kind == "parquet":
             import pyarrow.parquet as pq
 
             with pq.ParquetFile(path) as file:
-                file.schema_arrow  # noqa: B018
+                _refuse_doubles(file.schema_arrow, given or path)
+            check_parquet(path)
         else:
-            next(_batches(path, kind), None)
+            for schema, _ in arrow_batches(path, kind):
+                _refuse_doubles(schema, given or path)
+
+
+def _refuse_doubles(fields: Any, path: Path) -> None:
+    """Raise InputError where a schema or an object in it has two fields of one name: one of the two would be lost."""
+    import pyarrow as pa
+
+    fields = list(fields)
+    names = [field.name for field in fields]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        fix = "give each column a name of its own"
+        raise InputError(f"two columns of the table have the name {twice!r}", where=str(path), fix=fix)
+    for field in fields:
+        kind = field.type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        inside = [kind.field(number) for number in range(kind.num_fields)]
+        if pa.types.is_struct(kind):
+            _refuse_doubles(inside, path)
+        else:
+            for one in inside:
+                _refuse_doubles([one], path)
 
 
 @contextmanager
@@ -44,34 +77,28 @@ def _readable(path: Path, kind: str) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         name = {"parquet": "Parquet"}.get(kind, "Arrow")
         fix = "get the file again from where it comes from; it may have been cut while it was copied"
         raise InputError(f"the {name} file can't be read: {error}", where=str(path), fix=fix) from None
 
 
 def _batches(path: Path, kind: str) -> Iterator[Any]:
-    import pyarrow as pa
-
     if kind == "parquet":
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(path) as file:
             yield from file.iter_batches(_BATCH_ROWS)
         return
-    with pa.memory_map(str(path)) as source:
-        if kind == "arrow_stream":
-            yield from pa.ipc.open_stream(source)
-            return
-        reader = pa.ipc.open_file(source)
-        for number in range(reader.num_record_batches):
-            yield reader.get_batch(number)
+    for _, batches in arrow_batches(path, kind):
+        yield from batches
 
 
 def plain_row(row: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """A row as JSON would hold it, and whether keys without a value were left out of an object inside.
 
-    They are left out at every depth: Arrow gives each object of a column the keys of all of them.
+    They are left out at every depth: Arrow gives each object of a column the keys of all of them. Bytes that are no
+    UTF-8 stay bytes: who reads their column refuses the row. Raises Refusal for a map with a key that comes twice.
     """
     left_out: list[str] = []
     return {name: _plain(value, left_out) for name, value in row.items() if not _is_nothing(value)}, bool(left_out)
@@ -85,46 +112,27 @@ def _plain(value: Any, left_out: list[str]) -> Any:
         return kept
     if isinstance(value, list):
         if value and all(isinstance(item, tuple) and len(item) == 2 for item in value):
-            return {str(name): _plain(item, left_out) for name, item in value}
+            return _plain_map(value, left_out)
         return [_plain(item, left_out) for item in value]
     if value is None or isinstance(value, str | int | float):
         return value
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value
+
+
+def _plain_map(pairs: list[tuple[Any, Any]], left_out: list[str]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, item in pairs:
+        name = key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else str(key)
+        if name in kept:
+            raise Refusal("bad_json", f"the key {name!r} comes twice in one map")
+        kept[name] = _plain(item, left_out)
+    return kept
 
 
 def _is_nothing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def csv_rows(path: Path, file: BinaryIO, update: Callable[[bytes], object]) -> Iterator[tuple[int, Any]]:
-    """The rows of a CSV file with a header, all values as text: the line where each ends, and the row, or the number
-    of its fields where the header has another. `update` is given all bytes. Raises InputError."""
-    csv.field_size_limit(_FIELD_LIMIT)
-    lines = _lines(file, update)
-    first = next(lines, "")
-    delimiter = max(_DELIMITERS, key=first.count) if path.suffix.lower() != ".tsv" else "\t"
-    reader = csv.reader(_chain(first, lines), delimiter=delimiter, strict=True)
-    try:
-        names = next(reader, [])
-        if len(set(names)) < len(names) or not all(name.strip() for name in names):
-            what = f"the first line of the file is no header: two names are equal, or one is empty: {names}"
-            raise InputError(what, where=f"{path}:1", fix="write the columns' names in the first line")
-        for fields in reader:
-            if fields:
-                row = dict(zip(names, fields, strict=True)) if len(fields) == len(names) else len(fields)
-                yield reader.line_num, row
-    except csv.Error as error:
-        fix = "mend the quotes, or write the rows as JSON Lines"
-        raise InputError(f"the CSV can't be read: {error}", where=f"{path}:{reader.line_num}", fix=fix) from None
-
-
-def _lines(file: BinaryIO, update: Callable[[bytes], object]) -> Iterator[str]:
-    for number, line in enumerate(file):
-        update(line)
-        yield line.decode("utf-8-sig" if number == 0 else "utf-8", "surrogateescape")
-
-
-def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
-    if first:
-        yield first
-    yield from rest

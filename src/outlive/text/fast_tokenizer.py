@@ -1,13 +1,10 @@
 """fastokens in the place of the `tokenizers` library: several times as fast, and used only where it is as exact.
 
-`tokenizers` is the truth. Before anything is tokenised with fastokens the two have to give equal ids for texts that
-tokenizers differ on, this tokenizer's own special tokens among them; after that one text in a thousand is tokenised by
-both, and a difference stops the work.
+`tokenizers` is the truth: see `compared`.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -15,96 +12,46 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer as Backend
 
-from outlive.run.errors import InputError, WorkError
+from outlive.run.errors import InputError
+from outlive.text.compared import KEY, Compared, self_test_texts
 from outlive.text.tokenizer import Tokenizer
+from outlive.text.words import word_by_word
 
 TokenizeWith = Literal["auto", "tokenizers", "fastokens"]
-KEY = "data.tokenize_with"
-COMPARED = 1000  # of so many texts one is tokenised by both
 _FIX = f"set {KEY}=tokenizers"
-_SAMPLES = (
-    "Hello, world!",
-    "it's we'll I'd YOU'RE don’t",
-    "  two  blanks ",
-    "\n\n\nlines\r\n\tand\ttabs \n ",
-    " \xa0\u3000\u2028x",
-    "1 12 123 1234 12345678901234567890",
-    "3.14e-10 0xFF 1,000,000 ½ Ⅻ ٣٤٥",
-    "a" * 300,
-    " " * 300,
-    "\n" * 100,
-    "=" * 200,
-    "def f(x):\n    return x ** 2  # done\n\n\nclass A:\n\tpass\n",
-    '{"a": [1, 2.5, null], "b": {"c": "d\\n"}}',
-    "<a href='x'>&amp;</a>",
-    "Größe façade naïve Ångström İstanbul ŞÇ",
-    "Ελληνικά Русский язык українська",
-    "العربية עברית हिन्दी தமிழ் ไทย",
-    "我们在河边走了很久。日本語のテキスト 한국어",
-    "e\u0301 a\u0308\u0323 n\u0303o \u0301alone",
-    "ﬁ ﬀ ℌ ① ㎏",
-    "👍🏽👩\u200d👩\u200d👧\u200d👦🇩🇪❤️",
-    "\ufeffbom \u200bzero\u200dwidth \xadsoft",
-    "\x00\x01\x7f\x80�\ud7ff\ue000\U0010ffff",
-    "CamelCaseWordsAndSNAKE_CASE_words",
-    "http://example.org/a?b=c&d=%20#e",
-    "!!!???...---___***",
-    "“quotes” «guillemets» ‘single’",
-    "\\frac{1}{2} $x^2$ \\n \\u00e9",
-    "<|im_start|>user\nHi<|im_end|>\n",
-    "<s>[INST] x [/INST]</s>",
-    "<|endoftext|><|endoftext|>",
-    "<think>\n\n</think>",
-    "<0x0A>▁▁x",
-    "",
-    " ",
-    "\n",
-    "a",
-    "'",
-    "'s",
-    "1",
-    "é",
-    "\u0301",
-    "🙂",
-)
-_ALPHABETS = (
-    "abcdefgh XYZ.,'\n",
-    "0123456789 -+.",
-    "äöüßéèêñç ’",
-    "αβγ дежз",
-    "漢字かなカナ、。",
-    " \n\t\r",
-    "<|>[]/_#im",
-    "🙂👍❤️\u200d",
-)
 
 
 def tokenize_with(tokenizer: Tokenizer, how: TokenizeWith, say: Callable[[str], None]) -> None:
-    """Make a tokenizer use fastokens, where `how` asks for it or, with "auto", where it is installed and as exact.
+    """Make a tokenizer give the ids of many texts in less time: by fastokens, where `how` asks for it or, with "auto",
+    where it is installed and as exact; else by the library, word by word where that is as exact.
 
     Raises InputError where "fastokens" is asked for and can't be used. `say` tells why "auto" does not use it.
     """
-    if how == "tokenizers" or tokenizer.encoder is not None:
-        return
+    if how != "tokenizers" and not isinstance(tokenizer.encoder, Fast):
+        tokenizer.encoder = _fastokens(tokenizer, how, say) or tokenizer.encoder
+    tokenizer.encoder = tokenizer.encoder or word_by_word(tokenizer)
+
+
+def _fastokens(tokenizer: Tokenizer, how: TokenizeWith, say: Callable[[str], None]) -> Fast | None:
     try:
         fast = Fast(tokenizer.backend)
     except ImportError:
         if how == "fastokens":
             fix = f"pip install 'outlive[fast]', or {_FIX}"
             raise InputError("fastokens is not installed", where=KEY, fix=fix) from None
-        return
+        return None
     except Exception as error:  # it raises what it likes for a tokenizer that it does not know
         why = str(error).strip() or type(error).__name__
         reason = f"fastokens does not take this tokenizer: {why.splitlines()[0]}"
     else:
         different = fast.first_difference(self_test_texts(tokenizer))
         if different is None:
-            tokenizer.encoder = fast
-            return
+            return fast
         reason = f"fastokens gives other ids than tokenizers for the text {different[:60]!r}"
     if how == "fastokens":
         raise InputError(reason, where=f"{KEY}: {tokenizer.folder}", fix=_FIX)
     say(f"{reason}; tokenizers is used")
+    return None
 
 
 class Fast:
@@ -118,7 +65,7 @@ class Fast:
 
         self._truth, self._split_special = truth, bool(truth.encode_special_tokens)
         self._fast: Any = Made.from_json_str(truth.to_str())
-        self._until_compared = 0
+        self._compared = Compared(truth, "fastokens", _FIX)
 
     def __reduce__(self) -> tuple[type[Fast], tuple[Backend]]:
         return Fast, (self._truth,)
@@ -133,36 +80,9 @@ class Fast:
         flat = np.frombuffer(ids, np.uint32).astype(np.int32)
         bounds = np.frombuffer(offsets, np.uint64).tolist()
         found = [flat[bounds[place] : bounds[place + 1]] for place in range(len(texts))]
-        self._compare(texts, found)
+        self._compared.check(texts, found)
         return found
-
-    def _compare(self, texts: Sequence[str], found: Sequence[npt.NDArray[np.int32]]) -> None:
-        place = self._until_compared
-        while place < len(texts):
-            if found[place].tolist() != (true := self._true(texts[place])):
-                theirs, there = found[place].tolist(), f"{texts[place][:100]!r}"
-                same = next((at for at, pair in enumerate(zip(theirs, true, strict=False)) if len(set(pair)) > 1), 0)
-                what = f"fastokens gives other ids than tokenizers for the text {there}: at token {same} "
-                what += f"{theirs[same : same + 5]}, not {true[same : same + 5]}"
-                raise WorkError(what, where=KEY, fix=_FIX)  # no fault of the row, which would be left out for it
-            place += COMPARED
-        self._until_compared = place - len(texts)
-
-    def _true(self, text: str) -> list[int]:
-        return list(self._truth.encode(text, add_special_tokens=False).ids)
 
     def first_difference(self, texts: Sequence[str]) -> str | None:
         """The first text that gets other ids than from `tokenizers`; None where all are equal."""
-        return next((text for text in texts if self.encode(text) != self._true(text)), None)
-
-
-def self_test_texts(tokenizer: Tokenizer) -> list[str]:
-    """Texts on which tokenizers differ: scripts, blanks, digits, marks, and this one's own added tokens in them."""
-    made = [*_SAMPLES, *("\n\n".join(_SAMPLES[place::7]) for place in range(7))]
-    for text in list(tokenizer.added_tokens)[:200]:
-        made += [text, f"a{text}b", f" {text} {text}\n", text[:-1], text.upper(), f"\n{text * 2}"]
-    source = random.Random(0)
-    for number in range(400):
-        alphabet = "".join(source.sample(_ALPHABETS, 1 + number % 4))
-        made.append("".join(source.choices(alphabet, k=source.randrange(1, 60))))
-    return made
+        return self._compared.first_difference(self.encode, texts)

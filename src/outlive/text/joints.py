@@ -124,7 +124,7 @@ def added_tokens(backend: Backend) -> re.Pattern[str] | None:
     """
     tokens: dict[int, AddedToken] = backend.get_added_tokens_decoder()
     plain = all(not (token.lstrip or token.rstrip or token.single_word) for token in tokens.values())
-    normalizer = _state(backend.normalizer)
+    normalizer = state_of(backend.normalizer)
     normal = normalizer is None or (
         normalizer["type"] == "NFC" and not any(token.normalized for token in tokens.values())
     )
@@ -150,7 +150,7 @@ def _overlap(texts: Iterable[str]) -> bool:
 
 def _splits(backend: Backend) -> bool:
     """Whether every byte has a token of its own, and text is split before it is looked up."""
-    pre_tokenizer = _state(backend.pre_tokenizer)
+    pre_tokenizer = state_of(backend.pre_tokenizer)
     if pre_tokenizer is None or getattr(backend.model, "continuing_subword_prefix", None):
         return False
     parts = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
@@ -178,5 +178,6 @@ def _forever(letters: str, starts: str) -> Iterable[tuple[str, str]]:
         yield from product(letters, starts)
 
 
-def _state(component: Any) -> dict[str, Any] | None:
+def state_of(component: Any) -> dict[str, Any] | None:
+    """What a component of a tokenizer is made of, as JSON."""
     return None if component is None else dict(json.loads(component.__getstate__()))

@@ -139,6 +139,30 @@ def test_what_is_damaged_of_an_unfinished_store_is_made_anew(
         assert contents(home) == contents(tmp_path / "whole")
 
 
+def test_rows_whose_file_was_renamed_meanwhile_have_one_name(
+    folder: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is in the samples' ids: what was prepared under another one is made anew."""
+    add = Fold.add
+
+    def stopping(fold: Fold, made: Made) -> None:
+        add(fold, made)
+        if made.number == 9:
+            raise _Stop
+
+    home, said, other = tmp_path / "home", list[str](), rows.with_name("other.jsonl")
+    monkeypatch.setattr(Fold, "add", stopping)
+    with pytest.raises(_Stop):
+        prepared(folder, home, data(rows, processes=1))
+    monkeypatch.setattr(Fold, "add", add)
+    rows.rename(other)
+    both = prepared(folder, home, data(other, processes=1), say=said.append)
+    assert ["files of other names" in note for note in said] == [True]
+    for side in both.sides:
+        (store,) = side.stores
+        assert {str(store.value(index, "sample_id")).split(":")[0] for index in range(len(store))} == {"other.jsonl"}
+
+
 KILLED = """
 import os, sys
 from pathlib import Path

@@ -169,7 +169,7 @@ def compiled(source: str, mode: Mode) -> types.CodeType:
 def instance(source: str, mode: Mode, strftime_now: Callable[[str], str]) -> jinja2.Template:
     """A template that can render, with `strftime_now` as its clock."""
     environment = _ENVIRONMENTS[mode]
-    names = environment.make_globals({"strftime_now": _clock(strftime_now)})
+    names = {**environment.globals, "strftime_now": _clock(strftime_now)}  # copied for each render: a dict is soonest
     return environment.template_class.from_code(environment, compiled(source, mode), names, None)
 
 

@@ -56,6 +56,8 @@ def measured(value: Any, meter: Meter | None) -> Size:
         for item in level:
             kind = type(item)
             if kind is str or kind is Traced:
+                if meter is not None and len(item) > 255:
+                    meter.step(len(item) >> 8)  # it is read
                 characters += 2 + len(item) if meter is None or item.isprintable() else 2 + 10 * len(item)
             elif kind in CONTAINERS or isinstance(item, Namespace):
                 characters += 4

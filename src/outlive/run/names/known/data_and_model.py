@@ -57,7 +57,8 @@ DATA: tuple[Known, ...] = (
     lacking(
         "sources are mixed by their weights",
         "mix_strategy interleave_prob mixture_proportion mixture_strategy interleave_probs",
-        "set weight of each source in data.train, and data.mix_by=rows for shares of the samples",
+        "set weight of each source in data.train, data.mix_by=rows for shares of the samples, and data.pass_ends (all: "
+        "a pass sees every source whole; first: it ends with the first)",
         same=("concat",),
     ),
     lacking(
