@@ -42,9 +42,9 @@ def merged(
     """The base's tensors, by their names on disk, with the adapter in them, and the config that fits them.
 
     `initial`: the adapter before its first step, of one whose start changed the base (PiSSA, OLoRA, CorDA …): then the
-    sum is W + scale·(B·A - B₀·A₀). Without it PiSSA's and OLoRA's start is found from the base. Where a tied embedding or
-    head was changed alone, the head is written and `tie_word_embeddings` false. Raises InputError for tensors that fit
-    nothing in the base, or not in shape; and for bases that are quantised otherwise than in float8.
+    sum is W + scale·(B·A - B₀·A₀). Without it PiSSA's and OLoRA's start is found from the base. Where a tied embedding
+    or head was changed alone, the head is written and `tie_word_embeddings` false. Raises InputError for tensors that
+    fit nothing in the base, or not in shape; and for bases that are quantised otherwise than in float8.
     """
     work = _Merge(base, adapter, config, initial, blockwise_experts)
     work.lay_below()

@@ -43,7 +43,7 @@ class Settings:
     """The fields of an adapter_config.json that decide what its tensors mean; `where` is that file.
 
     `tokens`: module name → rows of its weight that were trained ("" for the input embedding). `start`: how A and B
-    began ("pissa" and others have changed the base then). `base`: the model that it was trained on, as its trainer knew it.
+    began ("pissa" and others have changed the base then). `base`: the model that was trained on, by its trainer's name.
     """
 
     rank: int

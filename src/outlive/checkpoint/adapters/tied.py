@@ -17,7 +17,7 @@ HEAD = "lm_head.weight"
 def settle(tensors: dict[str, Tensor], config: Mapping[str, Any], was_tied: bool) -> tuple[dict[str, Any], str | None]:
     """Drop a head that equals the embedding in a model that was tied; else say in the config that they differ.
 
-    Returns the config, and what was changed in it, for the user. `tensors` is changed. Values are compared, all of them.
+    Returns the config, and what was changed in it, for the user. `tensors` is changed. All values are compared.
     """
     head, embedding = head_of(tensors), embedding_of(tensors)
     if head is None or embedding is None:

@@ -1,0 +1,254 @@
+"""Models of the same names and shapes made into one, a block at a time: average, task arithmetic, TIES, DARE.
+
+Each tensor of the result is computed when it is read, from the same box of the models' tensors, in float64 where the
+result is float32 and in float32 else, and is rounded once. Tensors that hold no reals are the first model's (the base's).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from outlive.checkpoint.adapters.lowrank import Floats, floats, rounded
+from outlive.checkpoint.tensors.dtypes import DTYPES, Array
+from outlive.checkpoint.tensors.tensor import BLOCK, Box, Tensor, extent
+from outlive.run.errors import InputError
+
+Tensors = Mapping[str, Tensor]
+_PRECISE = ("float32", "float64")
+
+
+def average(models: Sequence[Tensors], weights: Sequence[float] | None = None) -> dict[str, Tensor]:
+    """Σ wᵢ·Wᵢ / Σ wᵢ, all alike without `weights` (model soups: https://arxiv.org/abs/2203.05482, uniform soup).
+
+    Raises InputError where the models' names or shapes differ, or the weights are no finite numbers with a sum.
+    """
+    factors = _weights(weights, len(models), 1.0)
+    if sum(factors) == 0:
+        raise InputError("the weights of an average sum to 0", fix="give weights whose sum is not 0")
+    total = sum(factors)
+
+    def make(name: str, tensors: Sequence[Tensor]) -> Tensor:
+        return _Sum(None, tensors, [factor / total for factor in factors])
+
+    return _each(models, make)
+
+
+def task_arithmetic(
+    base: Tensors, models: Sequence[Tensors], weights: Sequence[float] | None = None, scale: float = 1.0
+) -> dict[str, Tensor]:
+    """base + scale · Σ wᵢ·(Wᵢ - base), each wᵢ 1 without `weights` (https://arxiv.org/abs/2212.04089, section 2).
+
+    Raises InputError as `average` does.
+    """
+    factors = [scale * weight for weight in _weights(weights, len(models), 1.0)]
+    return _each([base, *models], lambda _, tensors: _Sum(tensors[0], tensors[1:], factors))
+
+
+def ties(
+    base: Tensors,
+    models: Sequence[Tensors],
+    weights: Sequence[float] | None = None,
+    *,
+    density: float = 0.2,
+    scale: float = 1.0,
+) -> dict[str, Tensor]:
+    """TIES (https://arxiv.org/abs/2306.01708, algorithm 1): of each model's difference to the base only the share
+    `density` of largest size is kept, in each tensor; the sign of each element is that of the sum of what is kept; the
+    result is base + scale · the mean of those that have that sign, weighted by wᵢ.
+
+    The paper trims over all tensors at once, this over each by itself. Elements that are as large as the smallest kept
+    one are kept too. Raises InputError as `average` does, and for a density that is not in (0, 1].
+    """
+    factors = _weights(weights, len(models), 1.0)
+    _check_density(density)
+    return _each([base, *models], lambda _, tensors: _Ties(tensors[0], tensors[1:], factors, density, scale))
+
+
+def dare(
+    base: Tensors,
+    models: Sequence[Tensors],
+    weights: Sequence[float] | None = None,
+    *,
+    density: float = 0.5,
+    scale: float = 1.0,
+    seed: int = 0,
+) -> dict[str, Tensor]:
+    """DARE (https://arxiv.org/abs/2311.03099, equations 2 and 3): each element of a model's difference to the base is
+    kept with probability `density`, divided by it then, and else dropped; base + scale · Σ wᵢ·that.
+
+    What is kept is a function of the seed, the tensor's name, the model's place and the element's, and so the same
+    however the tensor is read. Raises InputError as `ties` does.
+    """
+    factors = [scale * weight / density if density else 0.0 for weight in _weights(weights, len(models), 1.0)]
+    _check_density(density)
+
+    def make(name: str, tensors: Sequence[Tensor]) -> Tensor:
+        dropped: list[Tensor] = [
+            _Dropped(tensors[0], tensor, density, _key(seed, name, place)) for place, tensor in enumerate(tensors[1:])
+        ]
+        return _Sum(tensors[0], dropped, factors, differences=True)
+
+    return _each([base, *models], make)
+
+
+def _each(models: Sequence[Tensors], make: Any) -> dict[str, Tensor]:
+    if len(models) < 2:
+        raise InputError("at least two models are combined", fix="name another one")
+    first = models[0]
+    for place, other in enumerate(models[1:], start=2):
+        _check_alike(first, other, place)
+    return {
+        name: make(name, [model[name] for model in models]) if DTYPES[tensor.dtype].is_float else tensor
+        for name, tensor in first.items()
+    }
+
+
+def _check_alike(first: Tensors, other: Tensors, place: int) -> None:
+    fix = "combine models of one architecture and vocabulary, whose embeddings are all tied or all not"
+    if differ := sorted(first.keys() ^ other.keys()):
+        holder = "first" if differ[0] in first else f"{place}."
+        more = f", and {len(differ) - 1} others differ" if len(differ) > 1 else ""
+        raise InputError(f"only the {holder} of the models has {differ[0]}{more}", where=differ[0], fix=fix)
+    for name, tensor in first.items():
+        if tensor.shape != other[name].shape:
+            what = f"{name} has the shape {tensor.shape} in the first model and {other[name].shape} in the {place}."
+            raise InputError(what, where=name, fix=fix)
+        if tensor.dtype.startswith("float8") or DTYPES[tensor.dtype].is_float != DTYPES[other[name].dtype].is_float:
+            what = f"{name} is {tensor.dtype} in the first model and {other[name].dtype} in the {place}."
+            raise InputError(what, where=name, fix="combine models in bf16, fp16 or fp32")
+
+
+def _weights(weights: Sequence[float] | None, number: int, default: float) -> list[float]:
+    if weights is None:
+        return [default] * number
+    if len(weights) != number or not all(np.isfinite(weights)):
+        what = f"there are {number} models and the weights are {', '.join(map(str, weights))}"
+        raise InputError(what, where="weights", fix="give each model one finite number")
+    return list(weights)
+
+
+def _check_density(density: float) -> None:
+    if not 0 < density <= 1:
+        raise InputError(
+            f"the density is {density}", where="density", fix="give the share that is kept: 0 < density ≤ 1"
+        )
+
+
+class _Sum(Tensor):
+    """base + Σ factor · (part - base); without a base Σ factor · part. With `differences` the parts are such already."""
+
+    def __init__(
+        self, base: Tensor | None, parts: Sequence[Tensor], factors: Sequence[float], *, differences: bool = False
+    ) -> None:
+        self.base, self.parts, self.factors, self.differences = base, list(parts), list(factors), differences
+        like = base if base is not None else parts[0]
+        self.dtype, self.shape = like.dtype, like.shape
+        self._number: type[np.floating[Any]] = np.float64 if self.dtype in _PRECISE else np.float32
+
+    def read(self, box: Box) -> Array:
+        base = None if self.base is None else floats(self.base, box, self._number)
+        total: Floats = np.zeros(extent(box), self._number) if base is None else base.copy()
+        for factor, part in zip(self.factors, self.parts, strict=True):
+            values = floats(part, box, self._number)
+            if base is not None and not self.differences:
+                values = values - base
+            total += self._number(factor) * values
+        return rounded(total, self.dtype)
+
+
+class _Dropped(Tensor):
+    """float64: part - base where the element is kept, else 0."""
+
+    dtype = "float64"
+
+    def __init__(self, base: Tensor, part: Tensor, density: float, key: int) -> None:
+        self.base, self.part, self.density, self.key, self.shape = base, part, density, key, base.shape
+
+    def read(self, box: Box) -> Array:
+        values = floats(self.part, box) - floats(self.base, box)
+        kept = _uniform(_places(box, self.shape), self.key) < self.density
+        return np.where(kept, values, 0.0)
+
+
+class _Ties(Tensor):
+    """base + scale · the mean of the models' largest differences that have the elected sign."""
+
+    def __init__(
+        self, base: Tensor, parts: Sequence[Tensor], factors: Sequence[float], density: float, scale: float
+    ) -> None:
+        self.base, self.parts, self.factors, self.density, self.scale = base, list(parts), factors, density, scale
+        self.dtype, self.shape = base.dtype, base.shape
+        self._least: list[np.float32] | None = None
+
+    def read(self, box: Box) -> Array:
+        base = floats(self.base, box)
+        if self._least is None:
+            self._least = [_least_kept(self.base, part, self.density) for part in self.parts]
+        trimmed = []
+        for part, least, factor in zip(self.parts, self._least, self.factors, strict=True):
+            difference = floats(part, box) - base
+            trimmed.append(np.where(np.abs(difference).astype(np.float32) >= least, difference * factor, 0.0))
+        elected = np.sign(sum(trimmed))
+        total, weight = np.zeros_like(base), np.zeros_like(base)
+        for values, factor in zip(trimmed, self.factors, strict=True):
+            agrees = (np.sign(values) == elected) & (values != 0)
+            total += np.where(agrees, values, 0.0)
+            weight += np.where(agrees, abs(factor), 0.0)
+        mean = np.divide(total, weight, out=np.zeros_like(total), where=weight > 0)
+        return rounded(base + self.scale * mean, self.dtype)
+
+
+def _least_kept(base: Tensor, part: Tensor, density: float) -> np.float32:
+    """The size of the smallest difference that is among the share `density` of largest ones.
+
+    Sizes are counted by the upper half of their float32 bits, then by the lower: bits of positive floats are ordered as
+    the numbers are. It takes two readings and some kilobytes.
+    """
+    kept = max(1, round(density * base.size))
+    upper = np.zeros(1 << 16, np.int64)
+    for bits in _sizes(base, part):
+        upper += np.bincount(bits >> 16, minlength=1 << 16)
+    above = np.cumsum(upper[::-1])
+    bucket = (1 << 16) - 1 - int(np.searchsorted(above, kept))
+    rest = kept - int(upper[bucket + 1 :].sum())
+    lower = np.zeros(1 << 16, np.int64)
+    for bits in _sizes(base, part):
+        lower += np.bincount(bits[bits >> 16 == bucket] & 0xFFFF, minlength=1 << 16)
+    low = (1 << 16) - 1 - int(np.searchsorted(np.cumsum(lower[::-1]), rest))
+    return np.array([(bucket << 16) | low], np.uint32).view(np.float32)[0]
+
+
+def _sizes(base: Tensor, part: Tensor) -> Any:
+    for box in base.blocks(BLOCK // 4):
+        yield np.abs(floats(part, box) - floats(base, box)).astype(np.float32).reshape(-1).view(np.uint32)
+
+
+def _key(seed: int, name: str, place: int) -> int:
+    return (zlib.crc32(name.encode()) << 32 ^ (seed * 0x9E3779B9 + place * 0x85EBCA6B)) & (2**64 - 1)
+
+
+def _places(box: Box, shape: Sequence[int]) -> npt.NDArray[np.uint64]:
+    """Of each element of a box its place in the whole tensor, row by row."""
+    places = np.zeros((), np.uint64)
+    for (begin, end), length in zip(box, shape, strict=True):
+        places = places[..., None] * np.uint64(length) + np.arange(begin, end, dtype=np.uint64)
+    return places
+
+
+def _uniform(places: npt.NDArray[np.uint64], key: int) -> Floats:
+    """A number in [0, 1) for each place: splitmix64 (https://doi.org/10.1145/2714064.2660195) of place and key."""
+    with np.errstate(over="ignore"):
+        state = (places + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + _mix(np.array([key], np.uint64))[0]
+        return (_mix(state) >> np.uint64(11)).astype(np.float64) / 2.0**53
+
+
+def _mix(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    with np.errstate(over="ignore"):
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return state ^ (state >> np.uint64(31))
