@@ -1,17 +1,17 @@
 """Models of the same names and shapes made into one, a block at a time: average, task arithmetic, TIES, DARE.
 
 Each tensor of the result is computed when it is read, from the same box of the models' tensors, in float64 where the
-result is float32 and in float32 else, and is rounded once. Tensors that hold no reals are the first model's (the base's).
+result is float32 and in float32 else, and is rounded once. Tensors that hold no reals are the base's or first model's.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from outlive.checkpoint.adapters.lowrank import Floats, floats, rounded
 from outlive.checkpoint.tensors.dtypes import DTYPES, Array
@@ -140,7 +140,7 @@ def _check_density(density: float) -> None:
 
 
 class _Sum(Tensor):
-    """base + Σ factor · (part - base); without a base Σ factor · part. With `differences` the parts are such already."""
+    """base + Σ factor · (part - base); without a base Σ factor · part. `differences`: the parts are such already."""
 
     def __init__(
         self, base: Tensor | None, parts: Sequence[Tensor], factors: Sequence[float], *, differences: bool = False
@@ -220,7 +220,7 @@ def _least_kept(base: Tensor, part: Tensor, density: float) -> np.float32:
     for bits in _sizes(base, part):
         lower += np.bincount(bits[bits >> 16 == bucket] & 0xFFFF, minlength=1 << 16)
     low = (1 << 16) - 1 - int(np.searchsorted(np.cumsum(lower[::-1]), rest))
-    return np.array([(bucket << 16) | low], np.uint32).view(np.float32)[0]
+    return np.float32(np.array([(bucket << 16) | low], np.uint32).view(np.float32)[0])
 
 
 def _sizes(base: Tensor, part: Tensor) -> Any:
@@ -229,14 +229,15 @@ def _sizes(base: Tensor, part: Tensor) -> Any:
 
 
 def _key(seed: int, name: str, place: int) -> int:
-    return (zlib.crc32(name.encode()) << 32 ^ (seed * 0x9E3779B9 + place * 0x85EBCA6B)) & (2**64 - 1)
+    return xxhash.xxh3_64_intdigest(f"{seed} {place} {name}".encode())
 
 
 def _places(box: Box, shape: Sequence[int]) -> npt.NDArray[np.uint64]:
     """Of each element of a box its place in the whole tensor, row by row."""
-    places = np.zeros((), np.uint64)
+    places: npt.NDArray[np.uint64] = np.zeros((), np.uint64)
     for (begin, end), length in zip(box, shape, strict=True):
-        places = places[..., None] * np.uint64(length) + np.arange(begin, end, dtype=np.uint64)
+        inner: npt.NDArray[np.uint64] = np.arange(begin, end).astype(np.uint64)
+        places = np.add(np.multiply(places[..., None], np.uint64(length)), inner)
     return places
 
 

@@ -12,6 +12,7 @@ from peft import LoraConfig
 from tests.checkpoint.adapters.peft_models import MOE, difference, logits, logits_of, make, merge, spread, tiny
 
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+Q: dict[str, Any] = {"r": 3, "target_modules": ["q_proj"]}
 KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "lora": ("llama", {}, {"r": 5, "lora_alpha": 9, "target_modules": ALL}),
     "rslora": ("llama", {}, {"r": 5, "lora_alpha": 3, "target_modules": ALL, "use_rslora": True}),
@@ -32,18 +33,18 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "lora_bias": ("qwen2", {}, {"r": 3, "target_modules": ["q_proj", "k_proj"], "lora_bias": True}),
     "trained biases": ("qwen2", {}, {"r": 3, "target_modules": ["q_proj", "k_proj"], "bias": "lora_only"}),
     "all biases": ("qwen2", {}, {"r": 3, "target_modules": ["q_proj"], "bias": "all"}),
-    "modules_to_save": ("llama", {}, {"r": 3, "target_modules": ["q_proj"], "modules_to_save": ["lm_head", "embed_tokens"]}),
-    "norms saved": ("llama", {}, {"r": 3, "target_modules": ["q_proj"], "modules_to_save": ["input_layernorm", "norm"]}),
+    "modules_to_save": ("llama", {}, {**Q, "modules_to_save": ["lm_head", "embed_tokens"]}),
+    "norms saved": ("llama", {}, {**Q, "modules_to_save": ["input_layernorm", "norm"]}),
     "embeddings": ("llama", {}, {"r": 3, "target_modules": ["embed_tokens", "lm_head", "q_proj"]}),
     "embeddings dora": ("llama", {}, {"r": 3, "target_modules": ["embed_tokens"], "use_dora": True}),
     "token indices": ("llama", {}, {"r": 3, "target_modules": ["q_proj"], "trainable_token_indices": [4, 200, 9]}),
     "token indices of two": (
         "llama", {},
-        {"r": 3, "target_modules": ["q_proj"], "trainable_token_indices": {"embed_tokens": [4, 12], "lm_head": [0, 256]}},
+        {**Q, "trainable_token_indices": {"embed_tokens": [4, 12], "lm_head": [0, 256]}},
     ),
     "tied, all linear": ("qwen3", {"tie_word_embeddings": True}, {"r": 3, "target_modules": ALL}),
     "tied token indices": (
-        "llama", {"tie_word_embeddings": True}, {"r": 3, "target_modules": ["q_proj"], "trainable_token_indices": [4, 12]},
+        "llama", {"tie_word_embeddings": True}, {**Q, "trainable_token_indices": [4, 12]},
     ),
     "tied and kept so": (
         "llama", {"tie_word_embeddings": True},
@@ -51,7 +52,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "experts": (
         "qwen3_moe", MOE,
-        {"r": 3, "target_modules": ["q_proj"], "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]},
+        {**Q, "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]},
     ),
     "some experts and the router": (
         "qwen3_moe", MOE,
@@ -66,12 +67,13 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "experts stored transposed": (
         "gpt_oss", {"num_local_experts": 5, "intermediate_size": 24},
-        {"r": 3, "target_modules": ["q_proj"], "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]},
+        {**Q, "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]},
     ),
     "pissa": ("llama", {}, {"r": 5, "lora_alpha": 9, "target_modules": ALL, "init_lora_weights": "pissa"}),
     "olora": ("llama", {}, {"r": 5, "lora_alpha": 9, "target_modules": ALL, "init_lora_weights": "olora"}),
     "pissa, stored transposed": (
-        "gpt2", {}, {"r": 3, "target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True, "init_lora_weights": "pissa"},
+        "gpt2", {},
+        {"r": 3, "target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True, "init_lora_weights": "pissa"},
     ),
 }  # fmt: skip
 
