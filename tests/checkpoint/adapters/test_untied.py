@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM
 
-from outlive.checkpoint.formats.huggingface import open_model
-from tests.checkpoint.adapters.peft_models import difference, logits, logits_of, make, merge, tiny, write
+from tests.checkpoint.adapters.peft_models import difference, logits_of, make, merge, tiny
 
 
 def _made(tmp_path: Path, **options: Any) -> Any:
@@ -38,20 +36,14 @@ def test_peft_adds_the_change_of_one_to_both(module: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("module", ["embed_tokens", "lm_head"])
-def test_peft_leaves_the_config_tied(module: str, tmp_path: Path) -> None:
-    """A module trained as a whole: PEFT's merged config stays tied, and a reader that follows it loses the head."""
+def test_a_module_trained_as_a_whole(module: str, tmp_path: Path) -> None:
+    """modules_to_save with one of the two: the head is written, the config says that they differ. (So does PEFT's merge
+    since it unties the config itself; its versions before that left it tied: peft#2777.)"""
     made = _made(tmp_path, target_modules=["q_proj"], modules_to_save=[module])
     result = merge(made)
     assert result.config["tie_word_embeddings"] is False
     assert "lm_head.weight" in result.tensors
     assert difference(logits_of(result, tmp_path / "merged"), made.wanted) < 1e-5
-    made.unloaded.save_pretrained(tmp_path / "theirs")
-    theirs = open_model(tmp_path / "theirs")
-    assert theirs.config["tie_word_embeddings"] is True  # PEFT is wrong
-    followed = {name: tensor for name, tensor in theirs.tensors.items() if name != "lm_head.weight"}
-    write(tmp_path / "followed", followed, theirs.config)
-    read = logits(AutoModelForCausalLM.from_pretrained(tmp_path / "followed").eval())
-    assert difference(read, made.wanted) > 1e-2
 
 
 def test_equal_changes_keep_them_tied(tmp_path: Path) -> None:
@@ -68,5 +60,7 @@ def test_one_adapter_for_both(tmp_path: Path) -> None:
     result = merge(made)
     ours = logits_of(result, tmp_path / "merged")
     theirs = difference(made.unloaded_logits, made.wanted)
-    print(f"both tied: ours {difference(ours, made.wanted):.1e}, PEFT {theirs:.1e}, {result.notes}")
+    print(f"both tied: ours {difference(ours, made.wanted):.1e}, PEFT {theirs:.1e}")
     assert difference(ours, made.wanted) < 1e-5
+    assert result.config["tie_word_embeddings"] is True
+    assert theirs > 1e-2  # PEFT is wrong: it adds the change twice to the weight that they share
