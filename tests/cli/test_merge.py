@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
+from outlive.checkpoint.adapters.binding import content_hash
 from outlive.checkpoint.manifest import verify_manifest
 from outlive.checkpoint.model_folder import write_model_folder
 from outlive.checkpoint.tensors.views import Given
@@ -112,3 +114,14 @@ def test_large_models_are_split(tmp_path: Path) -> None:
     assert sorted(set(index["weight_map"].values())) == [f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
     for name, file in index["weight_map"].items():
         assert (load_file(tmp_path / "out" / file)[name] == int(name[1:])).all()
+
+
+def test_an_adapter_bound_to_another_base(made: Made, tmp_path: Path) -> None:
+    """base.json, which Outlive saves beside its adapters: the base with that hash is taken, another is not."""
+    adapter = tmp_path / "adapter"
+    shutil.copytree(made.adapter, adapter)
+    for digest, code in ((content_hash(made.base), 0), ("0" * 32, 2)):
+        (adapter / "base.json").write_text(json.dumps({"model": "org/base", "content_hash": digest}))
+        result = _run(made.base, adapter, tmp_path / str(code))
+        assert result.exit_code == code, result.output
+    assert "another base: org/base" in result.stderr

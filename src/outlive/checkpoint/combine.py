@@ -118,7 +118,8 @@ def _check_alike(first: Tensors, other: Tensors, place: int) -> None:
         if tensor.shape != other[name].shape:
             what = f"{name} has the shape {tensor.shape} in the first model and {other[name].shape} in the {place}."
             raise InputError(what, where=name, fix=fix)
-        if tensor.dtype.startswith("float8") or DTYPES[tensor.dtype].is_float != DTYPES[other[name].dtype].is_float:
+        dtypes = (tensor.dtype, other[name].dtype)
+        if any(each.startswith("float8") for each in dtypes) or len({DTYPES[each].is_float for each in dtypes}) > 1:
             what = f"{name} is {tensor.dtype} in the first model and {other[name].dtype} in the {place}."
             raise InputError(what, where=name, fix="combine models in bf16, fp16 or fp32")
 

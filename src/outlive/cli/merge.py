@@ -83,9 +83,10 @@ def _paths(paths: list[Path], method: Method | None) -> list[Path]:
 def _adapted(
     base: Path, adapter: Path, initial: Path | None, blockwise: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any], list[str]]:
-    from outlive.checkpoint.adapters import merged, open_adapter
+    from outlive.checkpoint.adapters import check_bound, merged, open_adapter
 
     model, opened = _open(base), open_adapter(_folder(adapter))
+    check_bound(adapter, base)
     first = None if initial is None else open_adapter(_folder(initial))
     result = merged(model.tensors, opened, model.config, initial=first, blockwise_experts=blockwise)
     return result.tensors, result.config, result.notes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -151,3 +152,59 @@ def test_configs_that_are_none(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_bytes(text)
     with pytest.raises(InputError):
         open_adapter(tmp_path)
+
+
+VALUES = [
+    None,
+    True,
+    0,
+    -1,
+    3,
+    1e308,
+    10**400,
+    "x",
+    "pissa",
+    "",
+    [],
+    [1],
+    [-1],
+    ["a"],
+    {},
+    {"q_proj": 2},
+    {"": 1},
+    [[]],
+]
+
+
+def test_any_value_of_any_field_is_an_error_or_a_merge(tmp_path: Path) -> None:
+    """No field of the config, with whatever value, leads to anything but a merge or an InputError."""
+    fields = [
+        "peft_type", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "use_rslora", "use_dora",
+        "lora_bias", "trainable_token_indices", "init_lora_weights", "modules_to_save", "base_model_name_or_path",
+        "target_parameters", "layer_replication",
+    ]  # fmt: skip
+    merges = 0
+    for field in fields:
+        for value in VALUES:
+            _write(tmp_path, _config(**{field: value}))
+            with contextlib.suppress(InputError):
+                _merge(tmp_path).tensors["model.layers.0.self_attn.q_proj.weight"].array()
+                merges += 1
+    assert 50 < merges < 220
+
+
+def test_any_shape_of_a_base_is_an_error_or_a_merge(tmp_path: Path) -> None:
+    """A base whose tensors have any number of axes leads to a merge or to an InputError."""
+    names = ["lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "token_adapter.trainable_tokens_delta"]
+    for path in ("model.embed_tokens", "lm_head", "model.layers.0.mlp.experts", "model.layers.0.mlp.experts.0.up_proj"):
+        sizes = {f"{path}.{name}": (3, 6) for name in names[:2]}
+        for keys in (sizes, {f"{path}.{name}": (3, 3) for name in names[2:4]}, {f"{path}.{names[4]}": (1, 6)}):
+            for shape in ((), (0,), (6,), (11, 6), (0, 6), (3, 10, 6), (1, 1, 1, 1)):
+                _write(tmp_path, lambda config, tensors: config.update(trainable_token_indices=[0]))
+                save_file({k: np.ones(v, np.float32) for k, v in keys.items()}, tmp_path / "adapter_model.safetensors")
+                base = {name: Given(np.ones(shape, np.float32)) for name in BASE}
+                base[f"{path}.weight"] = base["model.layers.0.mlp.experts.down_proj"] = Given(np.ones(shape))
+                for config in ({}, {"tie_word_embeddings": True, "text_config": 3}, {"quantization_config": []}):
+                    with contextlib.suppress(InputError):
+                        for tensor in merged(base, open_adapter(tmp_path), config).tensors.values():
+                            tensor.array()

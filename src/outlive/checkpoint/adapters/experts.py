@@ -138,6 +138,14 @@ def _add(
     return changed if one.fused is None else {one.fused: Stacked(experts)}
 
 
+def can_split(tensors: Mapping[str, Tensor], module: str) -> bool:
+    """Whether a module's experts are fused, gate over up."""
+    both, down = tensors.get(f"{module}.gate_up_proj"), tensors.get(f"{module}.down_proj")
+    if both is None or down is None or len(both.shape) != 3 or len(down.shape) != 3:
+        return False
+    return both.shape[0] == down.shape[0] and both.shape[1] == 2 * down.shape[2] and both.shape[2] == down.shape[1]
+
+
 def split(tensors: dict[str, Tensor], module: str) -> None:
     """Give each expert of a module whose tensors are fused its own, for adapters that have one part for each."""
     both, down = tensors.pop(f"{module}.gate_up_proj"), tensors.pop(f"{module}.down_proj")

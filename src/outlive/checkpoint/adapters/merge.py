@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outlive.checkpoint.adapters.adapter import Adapter, LowRank
-from outlive.checkpoint.adapters.experts import expert_modules, fuse, merged_experts, parameters, split
+from outlive.checkpoint.adapters.experts import can_split, expert_modules, fuse, merged_experts, parameters, split
 from outlive.checkpoint.adapters.initial import start_term, taken_out
 from outlive.checkpoint.adapters.lowrank import Held, Kept, Magnitude, Merged, RowsReplaced, Shifted, Term
 from outlive.checkpoint.adapters.places import embedding_of, head_of, is_conv1d, is_embedding, is_head, place
@@ -87,7 +87,7 @@ class _Merge:
         modules = set()
         for path, _ in self.adapter.low_rank:
             found = re.fullmatch(r"(.+\.experts)\.\d+\.(gate_proj|up_proj|down_proj)", path)
-            if found and place(f"{found[1]}.gate_up_proj", self.tensors) == f"{found[1]}.gate_up_proj":
+            if found and can_split(self.tensors, found[1]):
                 modules.add(found[1])
         for module in modules:
             split(self.tensors, module)
@@ -209,7 +209,7 @@ class _Merge:
     def _replace_rows(self, path: str, name: str, rows: Tensor) -> None:
         index = self._index(path)
         base = self.tensors[name]
-        if rows.shape != (len(index), base.shape[-1]):
+        if len(base.shape) != 2 or rows.shape != (len(index), base.shape[1]):
             raise self._misfit(f"{path} (of {len(index)} trained tokens)", rows.shape, name)
         if max(index, default=0) >= base.shape[0]:
             what = f"trainable_token_indices names token {max(index)}, and {name} has {base.shape[0]} rows"

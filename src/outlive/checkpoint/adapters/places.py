@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from typing import Any
+
+from outlive.checkpoint.tensors.tensor import Tensor
 
 # From the beginning of a module's path in memory to that of its tensors on disk, and back.
 _BEGINNINGS = (
@@ -50,15 +51,19 @@ def is_head(path: str) -> bool:
     return path.rpartition(".")[2] in HEADS
 
 
-def embedding_of(names: Mapping[str, Any]) -> str | None:
+def embedding_of(tensors: Mapping[str, Tensor]) -> str | None:
     """The name of the input embedding's weight; None where none or several could be it."""
-    found = [name for name in names if name.endswith(".weight") and is_embedding(name.removesuffix(".weight"))]
+    found = [name for name in _matrices(tensors) if is_embedding(name.removesuffix(".weight"))]
     return found[0] if len(found) == 1 else None
 
 
-def head_of(names: Mapping[str, Any]) -> str | None:
+def head_of(tensors: Mapping[str, Tensor]) -> str | None:
     """The name of the head's weight; None where there is none."""
-    return next((name for name in names if name.endswith(".weight") and is_head(name.removesuffix(".weight"))), None)
+    return next((name for name in _matrices(tensors) if is_head(name.removesuffix(".weight"))), None)
+
+
+def _matrices(tensors: Mapping[str, Tensor]) -> list[str]:
+    return [name for name, tensor in tensors.items() if name.endswith(".weight") and len(tensor.shape) == 2]
 
 
 def is_conv1d(path: str, model_type: str) -> bool:
