@@ -15,11 +15,12 @@ import xxhash
 
 from outlive.checkpoint.adapters.lowrank import Floats, floats, rounded
 from outlive.checkpoint.tensors.dtypes import DTYPES, Array
-from outlive.checkpoint.tensors.tensor import BLOCK, Box, Tensor, extent
+from outlive.checkpoint.tensors.tensor import Box, Tensor, blocks_of, extent, slices, within
 from outlive.run.errors import InputError
 
 Tensors = Mapping[str, Tensor]
 _PRECISE = ("float32", "float64")
+_PART = 1 << 20  # bytes of a result that are computed at once
 
 
 def average(models: Sequence[Tensors], weights: Sequence[float] | None = None) -> dict[str, Tensor]:
@@ -88,10 +89,8 @@ def dare(
     _check_density(density)
 
     def make(name: str, tensors: Sequence[Tensor]) -> Tensor:
-        dropped: list[Tensor] = [
-            _Dropped(tensors[0], tensor, density, _key(seed, name, place)) for place, tensor in enumerate(tensors[1:])
-        ]
-        return _Sum(tensors[0], dropped, factors, differences=True)
+        keys = [_key(seed, name, place) for place in range(len(models))]
+        return _Dropped(tensors[0], tensors[1:], factors, density, keys)
 
     return _each([base, *models], make)
 
@@ -140,68 +139,85 @@ def _check_density(density: float) -> None:
         )
 
 
-class _Sum(Tensor):
-    """base + Σ factor · (part - base); without a base Σ factor · part. `differences`: the parts are such already."""
+class _Blockwise(Tensor):
+    """A tensor like `like` that is computed in parts which fit a processor's cache, in `number`."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.dtype, self.shape = like.dtype, like.shape
+        self.number: type[np.floating[Any]] = np.float64 if self.dtype in _PRECISE else np.float32
+
+    def read(self, box: Box) -> Array:
+        out = np.empty(extent(box), DTYPES[self.dtype].raw)
+        for part in blocks_of(box, DTYPES[self.dtype].width, _PART):
+            out[slices(within(part, box))] = rounded(self.values(part), self.dtype)
+        return out
+
+    def values(self, box: Box) -> Floats:
+        """The elements of a small box, before they are rounded."""
+        raise NotImplementedError
+
+
+class _Sum(_Blockwise):
+    """base + Σ factor · (part - base); without a base Σ factor · part."""
+
+    def __init__(self, base: Tensor | None, parts: Sequence[Tensor], factors: Sequence[float]) -> None:
+        super().__init__(parts[0] if base is None else base)
+        self.base, self.parts, self.factors = base, list(parts), list(factors)
+
+    def values(self, box: Box) -> Floats:
+        base = None if self.base is None else floats(self.base, box, self.number)
+        total: Floats = np.zeros(extent(box), self.number) if base is None else base.copy()
+        for place, (factor, part) in enumerate(zip(self.factors, self.parts, strict=True)):
+            values = floats(part, box, self.number)
+            total += self.number(factor) * (values if base is None else self.difference(place, values - base, box))
+        return total
+
+    def difference(self, place: int, values: Floats, box: Box) -> Floats:
+        """What is taken of the difference of the model at `place` to the base."""
+        return values
+
+
+class _Dropped(_Sum):
+    """The sum with only those elements of the differences that are kept; the factors make up for the rest."""
 
     def __init__(
-        self, base: Tensor | None, parts: Sequence[Tensor], factors: Sequence[float], *, differences: bool = False
+        self, base: Tensor, parts: Sequence[Tensor], factors: Sequence[float], density: float, keys: Sequence[int]
     ) -> None:
-        self.base, self.parts, self.factors, self.differences = base, list(parts), list(factors), differences
-        like = base if base is not None else parts[0]
-        self.dtype, self.shape = like.dtype, like.shape
-        self._number: type[np.floating[Any]] = np.float64 if self.dtype in _PRECISE else np.float32
+        super().__init__(base, parts, factors)
+        self.density, self.keys = density, keys
 
-    def read(self, box: Box) -> Array:
-        base = None if self.base is None else floats(self.base, box, self._number)
-        total: Floats = np.zeros(extent(box), self._number) if base is None else base.copy()
-        for factor, part in zip(self.factors, self.parts, strict=True):
-            values = floats(part, box, self._number)
-            if base is not None and not self.differences:
-                values = values - base
-            total += self._number(factor) * values
-        return rounded(total, self.dtype)
+    def difference(self, place: int, values: Floats, box: Box) -> Floats:
+        kept = _uniform(_places(box, self.shape), self.keys[place]) < self.density
+        return np.where(kept, values, self.number(0))
 
 
-class _Dropped(Tensor):
-    """float64: part - base where the element is kept, else 0."""
-
-    dtype = "float64"
-
-    def __init__(self, base: Tensor, part: Tensor, density: float, key: int) -> None:
-        self.base, self.part, self.density, self.key, self.shape = base, part, density, key, base.shape
-
-    def read(self, box: Box) -> Array:
-        values = floats(self.part, box) - floats(self.base, box)
-        kept = _uniform(_places(box, self.shape), self.key) < self.density
-        return np.where(kept, values, 0.0)
-
-
-class _Ties(Tensor):
+class _Ties(_Blockwise):
     """base + scale · the mean of the models' largest differences that have the elected sign."""
 
     def __init__(
         self, base: Tensor, parts: Sequence[Tensor], factors: Sequence[float], density: float, scale: float
     ) -> None:
+        super().__init__(base)
         self.base, self.parts, self.factors, self.density, self.scale = base, list(parts), factors, density, scale
-        self.dtype, self.shape = base.dtype, base.shape
         self._least: list[np.float32] | None = None
 
-    def read(self, box: Box) -> Array:
-        base = floats(self.base, box)
+    def values(self, box: Box) -> Floats:
+        base = floats(self.base, box, self.number)
         if self._least is None:
             self._least = [_least_kept(self.base, part, self.density) for part in self.parts]
         trimmed = []
         for part, least, factor in zip(self.parts, self._least, self.factors, strict=True):
-            difference = floats(part, box) - base
-            trimmed.append(np.where(np.abs(difference).astype(np.float32) >= least, difference * factor, 0.0))
-        elected = np.sign(sum(trimmed))
+            difference = floats(part, box, self.number) - base
+            kept = np.abs(difference).astype(np.float32) >= least
+            trimmed.append(np.where(kept, difference * self.number(factor), self.number(0)))
+        elected = np.sign(np.sum(trimmed, axis=0))
         total, weight = np.zeros_like(base), np.zeros_like(base)
         for values, factor in zip(trimmed, self.factors, strict=True):
             agrees = (np.sign(values) == elected) & (values != 0)
-            total += np.where(agrees, values, 0.0)
-            weight += np.where(agrees, abs(factor), 0.0)
+            total += np.where(agrees, values, self.number(0))
+            weight += np.where(agrees, self.number(abs(factor)), self.number(0))
         mean = np.divide(total, weight, out=np.zeros_like(total), where=weight > 0)
-        return rounded(base + self.scale * mean, self.dtype)
+        return np.asarray(base + self.number(self.scale) * mean)
 
 
 def _least_kept(base: Tensor, part: Tensor, density: float) -> np.float32:
@@ -225,8 +241,10 @@ def _least_kept(base: Tensor, part: Tensor, density: float) -> np.float32:
 
 
 def _sizes(base: Tensor, part: Tensor) -> Any:
-    for box in base.blocks(BLOCK // 4):
-        yield np.abs(floats(part, box) - floats(base, box)).astype(np.float32).reshape(-1).view(np.uint32)
+    number: type[np.floating[Any]] = np.float64 if base.dtype in _PRECISE else np.float32
+    for box in base.blocks(_PART):
+        sizes = np.abs(floats(part, box, number) - floats(base, box, number)).astype(np.float32)
+        yield sizes.reshape(-1).view(np.uint32)
 
 
 def _key(seed: int, name: str, place: int) -> int:
