@@ -6,7 +6,7 @@ result is float32 and in float32 else, and is rounded once. Tensors that hold no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from outlive.checkpoint.tensors.tensor import Box, Tensor, blocks_of, extent, sl
 from outlive.run.errors import InputError
 
 Tensors = Mapping[str, Tensor]
+Take = Callable[[int, Floats, Box], Floats]
 _PRECISE = ("float32", "float64")
 _PART = 1 << 20  # bytes of a result that are computed at once
 
@@ -90,7 +91,12 @@ def dare(
 
     def make(name: str, tensors: Sequence[Tensor]) -> Tensor:
         keys = [_key(seed, name, place) for place in range(len(models))]
-        return _Dropped(tensors[0], tensors[1:], factors, density, keys)
+
+        def kept(place: int, values: Floats, box: Box) -> Floats:
+            is_kept = _uniform(_places(box, tensors[0].shape), keys[place]) < density
+            return np.where(is_kept, values, np.zeros((), values.dtype))
+
+        return _Sum(tensors[0], tensors[1:], factors, kept)
 
     return _each([base, *models], make)
 
@@ -139,69 +145,58 @@ def _check_density(density: float) -> None:
         )
 
 
-class _Blockwise(Tensor):
-    """A tensor like `like` that is computed in parts which fit a processor's cache, in `number`."""
+def _in_parts(tensor: Tensor, box: Box, values: Callable[[Box], Floats]) -> Array:
+    """A box of a tensor, from the values of parts of it that fit a processor's cache, each rounded once."""
+    out = np.empty(extent(box), DTYPES[tensor.dtype].raw)
+    for part in blocks_of(box, DTYPES[tensor.dtype].width, _PART):
+        out[slices(within(part, box))] = rounded(values(part), tensor.dtype)
+    return out
 
-    def __init__(self, like: Tensor) -> None:
-        self.dtype, self.shape = like.dtype, like.shape
-        self.number: type[np.floating[Any]] = np.float64 if self.dtype in _PRECISE else np.float32
+
+def _number(dtype: str) -> type[np.floating[Any]]:
+    """In what a tensor of this dtype is computed."""
+    return np.float64 if dtype in _PRECISE else np.float32
+
+
+class _Sum(Tensor):
+    """base + Σ factor · (part - base); without a base Σ factor · part. `take`, of the place of a part, its difference
+    to the base and the box that this is of: what is taken of the difference."""
+
+    def __init__(
+        self, base: Tensor | None, parts: Sequence[Tensor], factors: Sequence[float], take: Take | None = None
+    ) -> None:
+        self.base, self.parts, self.factors, self.take = base, list(parts), list(factors), take
+        like = parts[0] if base is None else base
+        self.dtype, self.shape, self.number = like.dtype, like.shape, _number(like.dtype)
 
     def read(self, box: Box) -> Array:
-        out = np.empty(extent(box), DTYPES[self.dtype].raw)
-        for part in blocks_of(box, DTYPES[self.dtype].width, _PART):
-            out[slices(within(part, box))] = rounded(self.values(part), self.dtype)
-        return out
+        return _in_parts(self, box, self._values)
 
-    def values(self, box: Box) -> Floats:
-        """The elements of a small box, before they are rounded."""
-        raise NotImplementedError
-
-
-class _Sum(_Blockwise):
-    """base + Σ factor · (part - base); without a base Σ factor · part."""
-
-    def __init__(self, base: Tensor | None, parts: Sequence[Tensor], factors: Sequence[float]) -> None:
-        super().__init__(parts[0] if base is None else base)
-        self.base, self.parts, self.factors = base, list(parts), list(factors)
-
-    def values(self, box: Box) -> Floats:
+    def _values(self, box: Box) -> Floats:
         base = None if self.base is None else floats(self.base, box, self.number)
         total: Floats = np.zeros(extent(box), self.number) if base is None else base.copy()
         for place, (factor, part) in enumerate(zip(self.factors, self.parts, strict=True)):
             values = floats(part, box, self.number)
-            total += self.number(factor) * (values if base is None else self.difference(place, values - base, box))
+            if base is not None:
+                values = values - base
+            total += self.number(factor) * (values if self.take is None else self.take(place, values, box))
         return total
 
-    def difference(self, place: int, values: Floats, box: Box) -> Floats:
-        """What is taken of the difference of the model at `place` to the base."""
-        return values
 
-
-class _Dropped(_Sum):
-    """The sum with only those elements of the differences that are kept; the factors make up for the rest."""
-
-    def __init__(
-        self, base: Tensor, parts: Sequence[Tensor], factors: Sequence[float], density: float, keys: Sequence[int]
-    ) -> None:
-        super().__init__(base, parts, factors)
-        self.density, self.keys = density, keys
-
-    def difference(self, place: int, values: Floats, box: Box) -> Floats:
-        kept = _uniform(_places(box, self.shape), self.keys[place]) < self.density
-        return np.where(kept, values, self.number(0))
-
-
-class _Ties(_Blockwise):
+class _Ties(Tensor):
     """base + scale · the mean of the models' largest differences that have the elected sign."""
 
     def __init__(
         self, base: Tensor, parts: Sequence[Tensor], factors: Sequence[float], density: float, scale: float
     ) -> None:
-        super().__init__(base)
+        self.dtype, self.shape, self.number = base.dtype, base.shape, _number(base.dtype)
         self.base, self.parts, self.factors, self.density, self.scale = base, list(parts), factors, density, scale
         self._least: list[np.float32] | None = None
 
-    def values(self, box: Box) -> Floats:
+    def read(self, box: Box) -> Array:
+        return _in_parts(self, box, self._values)
+
+    def _values(self, box: Box) -> Floats:
         base = floats(self.base, box, self.number)
         if self._least is None:
             self._least = [_least_kept(self.base, part, self.density) for part in self.parts]
@@ -241,7 +236,7 @@ def _least_kept(base: Tensor, part: Tensor, density: float) -> np.float32:
 
 
 def _sizes(base: Tensor, part: Tensor) -> Any:
-    number: type[np.floating[Any]] = np.float64 if base.dtype in _PRECISE else np.float32
+    number = _number(base.dtype)
     for box in base.blocks(_PART):
         sizes = np.abs(floats(part, box, number) - floats(base, box, number)).astype(np.float32)
         yield sizes.reshape(-1).view(np.uint32)
