@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 import threading
 from dataclasses import replace
 from typing import NamedTuple
 
 from outlive.data.preparer import Preparer, no_progress
-from outlive.data.workers import leave_signals_to_parent, receive, send
+from outlive.data.workers import pipes_of_child, receive, send
 from outlive.run.config import Source
 from outlive.run.errors import OutliveError
 from outlive.run.notes import to_stderr
@@ -33,10 +32,7 @@ class Task(NamedTuple):
 
 def main() -> None:
     """Prepare one source; end at once when the process that started this one does."""
-    leave_signals_to_parent()
-    given = sys.stdin.buffer
-    told = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints is no message
+    given, told = pipes_of_child()
     first = receive(given)
     if first is None:
         return

@@ -55,8 +55,7 @@ class Kept:
 
         try:
             _sweep(self.path.parent.parent)
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = lock(temporary, lambda content: None)  # held: nobody sweeps it
+            descriptor = _held(temporary)
             with temporary.open("wb") as file:
                 yield write
                 file.flush()
@@ -76,6 +75,15 @@ class Kept:
                 with contextlib.suppress(OSError):
                     (self.path.parent / _ABOUT).unlink()
             _remove_empty(self.path.parent)
+
+
+def _held(temporary: Path) -> int | None:
+    """The descriptor that holds the lock of a new file, so that nobody sweeps it; None where there are no locks."""
+    for _ in range(9):
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another process has swept the folder, which was empty till now
+            return lock(temporary, lambda content: None)
+    return lock(temporary, lambda content: None)
 
 
 def _sweep(sources: Path) -> None:

@@ -125,7 +125,7 @@ def _tree(root: str, say: Say, hidden: tuple[str, ...]) -> Iterator[tuple[str, l
                 (left_out if _goes_up(name) else linked).append(name)
         yield folder, files
     if left_out:
-        say(f"{len(left_out)} linked folders are not followed, as they lead to what is read already: {some(left_out)}")
+        say(f"{len(left_out)} linked folders lead to what is read already, and are not followed: {some(left_out)}")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -5,21 +5,16 @@ What it reads is written by the process that started it, and by nobody else.
 
 from __future__ import annotations
 
-import os
 import pickle
-import sys
 
 from outlive.data.chunks import Recipe
-from outlive.data.workers import leave_signals_to_parent, receive, send
+from outlive.data.workers import pipes_of_child, receive, send
 from outlive.run.errors import OutliveError
 
 
 def main() -> None:
     """Make chunks until there are no more."""
-    leave_signals_to_parent()
-    given = sys.stdin.buffer
-    found = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints is no message
+    given, found = pipes_of_child()
     first = receive(given)
     if first is None:
         return

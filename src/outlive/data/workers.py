@@ -118,12 +118,19 @@ def died(process: subprocess.Popen[bytes]) -> WorkError:
     )
 
 
-def leave_signals_to_parent() -> None:
-    """For a process that ends with the one that started it: Ctrl-C, and what a scheduler sends to the whole group, are
-    meant for that one, which may still need this one to stop well."""
+def pipes_of_child() -> tuple[IO[bytes], IO[bytes]]:
+    """For a process that `start_python` has started: its pipes, from and to the one that did. Whatever a library prints
+    is no message, and goes to stderr.
+
+    Ctrl-C, and what a scheduler sends to the whole group, are left to that one, which may still need this one to stop
+    well; this one ends when its pipe does.
+    """
     for name in SIGNALS:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
+    told = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return sys.stdin.buffer, told
 
 
 def send(pipe: IO[bytes] | None, message: bytes) -> None:
