@@ -23,6 +23,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "inspect": ("outlive.cli.inspect", "Show samples with the tokens that carry loss marked."),
     "prepare": ("outlive.cli.prepare", "Only the data: rows, store, plan and ledger."),
     "verify": ("outlive.cli.verify", "Is a model folder whole, and read alike by everybody?"),
+    "merge": ("outlive.cli.merge", "Merge an adapter into its base, or several models into one."),
     "generate": ("outlive.cli.generate", "Talk to a checkpoint."),
     "report": ("outlive.cli.report", "Draw a run's report page."),
     "init": ("outlive.cli.init", "Write a commented run file."),

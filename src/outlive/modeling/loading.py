@@ -18,17 +18,17 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging as transformers_logging
 
+from outlive.checkpoint.adapters.binding import content_hash
 from outlive.modeling import attention
 from outlive.modeling.gguf import cached_folder
 from outlive.modeling.weights import check_weights
 from outlive.run.errors import InputError, nearest
 from outlive.run.excerpt import Excerpt
-from outlive.run.files import hash_file, hash_json
+from outlive.run.files import hash_json
 from outlive.run.places import model_folder
 
 # What a folder holds beside weights; everything that decides what the model computes or how text becomes tokens.
 _HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
-_WEIGHTS = (".safetensors", ".bin")
 _KNOWN = frozenset(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)  # model types that transformers can build
 # Layers whose documents are kept apart by attention alone. Chunked, linear, convolutional and recurrent layers are not.
 _STATEFUL = (
@@ -49,8 +49,7 @@ class ModelPlace:
         """xxh3-128 over the hashes of the weight files and the config: what an adapter is bound to."""
         if self.config is not None:
             return hash_json({"config": self.config})
-        files = sorted(path for path in self.folder.iterdir() if path.suffix in _WEIGHTS or path.name == "config.json")
-        return hash_json({path.name: hash_file(path) for path in files})
+        return content_hash(self.folder)
 
 
 def find_model(name: str, home: Path, trust_remote_code: bool = False) -> ModelPlace:

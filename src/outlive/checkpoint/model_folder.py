@@ -1,0 +1,88 @@
+"""A model folder written from tensors that may be computed on the way: config, weights, tokenizer, template."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from outlive.checkpoint.arrays import num_bytes
+from outlive.checkpoint.building import Building, building_checkpoint
+from outlive.checkpoint.spellings import both_spellings
+from outlive.checkpoint.tensors.dtypes import DTYPES, SHORT
+from outlive.checkpoint.tensors.tensor import Tensor
+from outlive.checkpoint.write import MAX_SHARD_BYTES, TOKENIZER_FILES, Dtype
+
+_GENERATION = "generation_config.json"
+_OTHERS = (
+    "preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", "tekken.json",
+    "spiece.model",
+)  # fmt: skip
+
+
+def write_model_folder(
+    final: Path,
+    tensors: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    *,
+    sources: Sequence[Path],
+    about: Mapping[str, Any],
+    dtype: Dtype | None = None,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+) -> None:
+    """Write the folder `final`: it appears whole, with its manifest, or not at all.
+
+    Each tensor is written in its own dtype, or the floating ones in `dtype`. Tokenizer and template are copied from the
+    first of `sources` that has a tokenizer.json, the generation config from the first that has one, code that the
+    config names and settings of processors from the last. Raises InputError where `final` exists, WorkError where the
+    disk refuses and where a weight is not finite.
+    """
+    with building_checkpoint(final, about) as building:
+        named = both_spellings(dict(config), SHORT[dtype] if dtype else _dtype(tensors))
+        building.text("config.json", json.dumps(named, indent=2, ensure_ascii=False))
+        for name, source in _copied(sources).items():
+            building.copy(name, source)
+        _write_weights(building, tensors, dtype, max_shard_bytes)
+
+
+def _dtype(tensors: Mapping[str, Tensor]) -> str | None:
+    """The floating dtype that takes most of the elements."""
+    sizes: Counter[str] = Counter()
+    for tensor in tensors.values():
+        if DTYPES[tensor.dtype].is_float:
+            sizes[tensor.dtype] += tensor.size
+    return sizes.most_common(1)[0][0] if sizes else None
+
+
+def _copied(sources: Sequence[Path]) -> dict[str, Path]:
+    tokenizer = next((source for source in sources if (source / "tokenizer.json").is_file()), sources[-1])
+    generation = next((source for source in sources if (source / _GENERATION).is_file()), sources[-1])
+    last = sources[-1]
+    wanted = {name: tokenizer / name for name in TOKENIZER_FILES if name != _GENERATION}
+    wanted[_GENERATION] = generation / _GENERATION
+    wanted |= {name: last / name for name in _OTHERS}
+    wanted |= {path.name: path for path in sorted(last.glob("*.py"))}
+    return {name: path for name, path in wanted.items() if path.is_file()}
+
+
+def _write_weights(building: Building, tensors: Mapping[str, Tensor], dtype: Dtype | None, most: int) -> None:
+    shards: list[dict[str, Tensor]] = [{}]
+    used = total = 0
+    for name, tensor in tensors.items():
+        size = num_bytes(tensor, dtype)
+        if shards[-1] and used + size > most:
+            shards.append({})
+            used = 0
+        shards[-1][name] = tensor
+        used, total = used + size, total + size
+    places: dict[str, str] = {}
+    for number, shard in enumerate(shards, start=1):
+        file = "model.safetensors" if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        finite = [name for name, tensor in shard.items() if DTYPES[tensor.dtype].is_float]
+        building.tensors(file, shard, dtype=dtype, finite=finite)
+        places |= dict.fromkeys(shard, file)
+    if len(shards) > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
+        building.text("model.safetensors.index.json", json.dumps(index, indent=2))
