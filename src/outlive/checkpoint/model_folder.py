@@ -40,11 +40,15 @@ def write_model_folder(
     disk refuses and where a weight is not finite.
     """
     with building_checkpoint(final, about) as building:
-        named = both_spellings(dict(config), SHORT[dtype] if dtype else _dtype(tensors))
-        building.text("config.json", json.dumps(named, indent=2, ensure_ascii=False))
-        for name, source in _copied(sources).items():
-            building.copy(name, source)
+        copy_beside(building, both_spellings(dict(config), SHORT[dtype] if dtype else _dtype(tensors)), sources)
         _write_weights(building, tensors, dtype, max_shard_bytes)
+
+
+def copy_beside(building: Building, config: Mapping[str, Any], sources: Sequence[Path]) -> None:
+    """Write config.json, and copy what belongs beside weights from `sources`: see `write_model_folder`."""
+    building.text("config.json", json.dumps(config, indent=2, ensure_ascii=False))
+    for name, source in _copied(sources).items():
+        building.copy(name, source)
 
 
 def _dtype(tensors: Mapping[str, Tensor]) -> str | None:

@@ -22,6 +22,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "train": ("outlive.cli.train", "Prepare, train, validate and save: the main job."),
     "inspect": ("outlive.cli.inspect", "Show samples with the tokens that carry loss marked."),
     "prepare": ("outlive.cli.prepare", "Only the data: rows, store, plan and ledger."),
+    "convert": ("outlive.cli.convert", "A checkpoint in another format."),
     "verify": ("outlive.cli.verify", "Is a model folder whole, and read alike by everybody?"),
     "merge": ("outlive.cli.merge", "Merge an adapter into its base, or several models into one."),
     "generate": ("outlive.cli.generate", "Talk to a checkpoint."),

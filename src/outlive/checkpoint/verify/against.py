@@ -37,7 +37,7 @@ def _largest(one: Tensor, other: Tensor) -> float | None:
     """The largest difference of two elements; None where all bits are the same (or all numbers, in two formats)."""
     largest = None
     for box in one.blocks():
-        a, b = one.read(box), other.read(box)
+        a, b = np.ascontiguousarray(one.read(box)).reshape(-1), np.ascontiguousarray(other.read(box)).reshape(-1)
         if one.dtype == other.dtype and np.array_equal(a.view(np.uint8), b.view(np.uint8)):
             continue
         if not (DTYPES[one.dtype].is_float and DTYPES[other.dtype].is_float):

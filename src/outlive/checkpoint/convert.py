@@ -1,0 +1,133 @@
+"""From one format to another: the tensors under their Hugging Face names, and what belongs beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from outlive.checkpoint.building import building_checkpoint
+from outlive.checkpoint.families.table import family_of
+from outlive.checkpoint.formats.dcp_write import write_dcp
+from outlive.checkpoint.formats.huggingface import CONFIG, read_json
+from outlive.checkpoint.model import Model
+from outlive.checkpoint.model_folder import copy_beside, write_model_folder
+from outlive.checkpoint.tensors.dtypes import DTYPES
+from outlive.checkpoint.tensors.tensor import Tensor
+from outlive.checkpoint.write import Dtype
+from outlive.run.errors import InputError
+
+Target = Literal["huggingface", "dcp"]
+Layout = Literal["original", "fused"]
+# What wraps a model's own names in training checkpoints: of FSDP applications, of Lightning, of torch.compile.
+_WRAPPED = ("module.", "_orig_mod.", "state_dict.", "app.", "model_state_dict.", "state.")
+_OPTIMIZER = ("optim.", "optimizer.", "optimizer_state_dict.", "optimizers.", "optim_state_dict.")
+
+
+@dataclass
+class Weights:
+    """A model's tensors under canonical names. `left`: the names of what is no part of it; `notes`: for the user."""
+
+    tensors: dict[str, Tensor]
+    config: Mapping[str, Any]
+    beside: list[Path]
+    left: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def weights_of(model: Model, like: Path | None, layout: Layout = "original") -> Weights:
+    """The weights of a checkpoint of any format. `like`: a folder with the config, tokenizer and template that the
+    checkpoint itself does not have. Raises InputError where there is no config, or tensors do not fit it."""
+    config = dict(model.config)
+    if like is not None:
+        config = read_json(like / CONFIG)
+    elif not config and (model.folder / CONFIG).is_file():
+        config = read_json(model.folder / CONFIG)
+    if not config:
+        raise InputError(
+            "the checkpoint does not say what model it is: it has no config.json",
+            where=str(model.folder),
+            fix="name a folder that has it, with tokenizer and template: --like DIR",
+        )
+    beside = [folder for folder in (like, model.folder) if folder is not None]
+    family = family_of(config)
+    expected = family.expected(config)
+    named, left = _unwrapped(model.tensors, set(expected))
+    found = Weights(family.canonical(named, config), config, beside, left)
+    _check(found, expected, model.folder)
+    found.tensors = {name: found.tensors[name] for name in expected if name in found.tensors} | {
+        name: tensor for name, tensor in found.tensors.items() if name not in expected
+    }
+    if left:
+        found.notes.append(f"{len(left):,} tensors that are no weights of the model are left out, such as {left[0]}")
+    if layout == "fused":
+        found.tensors = dict(family.fused(found.tensors, config))
+    return found
+
+
+def _unwrapped(tensors: Mapping[str, Tensor], expected: set[str]) -> tuple[dict[str, Tensor], list[str]]:
+    """Tensors without the prefix that an application put before their names, and the names of an optimizer's."""
+    left = sorted(name for name in tensors if name.startswith(_OPTIMIZER))
+    named = {name: tensor for name, tensor in tensors.items() if not name.startswith(_OPTIMIZER)}
+    for _ in range(4):
+        if not named or expected & named.keys():
+            break
+        prefix = next((one for one in (*_WRAPPED, "model.") if all(name.startswith(one) for name in named)), None)
+        if prefix is None:
+            break
+        named = {name.removeprefix(prefix): tensor for name, tensor in named.items()}
+    return named, left
+
+
+def _check(found: Weights, expected: Mapping[str, tuple[int, ...]], folder: Path) -> None:
+    absent = sorted(expected.keys() - found.tensors.keys())
+    if absent:
+        raise InputError(
+            f"{len(absent):,} tensors that the config asks for are not there, such as {absent[0]}",
+            where=str(folder),
+            fix="is the config of this model? `outlive verify` says more of a Hugging Face folder",
+        )
+    for name, shape in expected.items():
+        if tuple(found.tensors[name].shape) != tuple(shape):
+            raise InputError(
+                f"{name} has the shape {list(found.tensors[name].shape)}, and the config makes it {list(shape)}",
+                where=str(folder),
+                fix="name the folder of the model that this checkpoint is of: --like DIR",
+            )
+
+
+def convert(
+    model: Model, target: Path, to: Target, *, like: Path | None = None, dtype: Dtype | None = None,
+    layout: Layout = "original",
+) -> Weights:  # fmt: skip
+    """Write a checkpoint in another format; the folder appears whole or not at all. Blocks of 8 MiB are in memory.
+
+    Raises InputError where `target` exists or the source is not whole, WorkError where the disk refuses.
+    """
+    if os.path.lexists(target):
+        raise InputError("this exists already", where=str(target), fix="name a folder that does not exist yet")
+    about = {"made_by": "convert", "from": str(model.folder), "format": model.format}
+    if to == model.format == "dcp":
+        return _whole(model, target, about, like, dtype)
+    found = weights_of(model, like, layout)
+    if to == "huggingface":
+        write_model_folder(target, found.tensors, found.config, sources=found.beside, about=about, dtype=dtype)
+        return found
+    finite = [name for name, tensor in found.tensors.items() if DTYPES[tensor.dtype].is_float]
+    with building_checkpoint(target, about) as building:
+        write_dcp(building, found.tensors, dtype=dtype, finite=finite)
+        copy_beside(building, found.config, found.beside)
+    return found
+
+
+def _whole(model: Model, target: Path, about: Mapping[str, Any], like: Path | None, dtype: Dtype | None) -> Weights:
+    """A checkpoint of torch.distributed.checkpoint written anew, its optimizer and all else with it."""
+    found = Weights(dict(model.tensors), {}, [folder for folder in (like,) if folder is not None])
+    with building_checkpoint(target, about) as building:
+        items, paths = dict(model.metadata["items"]), model.metadata["paths"]
+        write_dcp(building, found.tensors, items=items, paths=paths, dtype=dtype)
+        if like is not None:
+            copy_beside(building, read_json(like / CONFIG), found.beside)
+    return found
