@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from outlive.checkpoint.adapters.binding import content_hash
 from outlive.checkpoint.manifest import verify_manifest
 from outlive.checkpoint.model_folder import write_model_folder
+from outlive.checkpoint.tensors.dtypes import cast, to_float32
 from outlive.checkpoint.tensors.views import Given
 from outlive.cli.main import app
 from tests.checkpoint.adapters.peft_models import Made, difference, logits, make, tiny
@@ -125,3 +126,17 @@ def test_an_adapter_bound_to_another_base(made: Made, tmp_path: Path) -> None:
         result = _run(made.base, adapter, tmp_path / str(code))
         assert result.exit_code == code, result.output
     assert "another base: org/base" in result.stderr
+
+
+def test_float32_is_asked_for_before_the_sum(made: Made, tmp_path: Path) -> None:
+    """--dtype fp32 on a bf16 base: sums are not rounded to bf16 on the way."""
+    base, weights = tmp_path / "base", load_file(made.base / "model.safetensors")
+    half = {name: Given(cast(values, "float32", "bfloat16"), "bfloat16") for name, values in weights.items()}
+    write_model_folder(base, half, json.loads((made.base / "config.json").read_text()), sources=[made.base], about={})
+    assert _run(base, made.adapter, tmp_path / "out", "--dtype", "fp32").exit_code == 0
+    name = "model.layers.0.self_attn.q_proj.weight"
+    found = load_file(tmp_path / "out" / "model.safetensors")[name]
+    adapter = load_file(made.adapter / "adapter_model.safetensors")
+    a, b = (adapter[f"base_model.model.{name.replace('weight', f'lora_{part}.weight')}"] for part in "AB")
+    exact = to_float32(half[name].values, "bfloat16") + 8 / 3 * b @ a
+    assert found == pytest.approx(exact, abs=1e-6)

@@ -52,13 +52,15 @@ def command(
     if method is None:
         if base is not None or weights is not None or density is not None:
             raise InputError("--base, --weights and --density go with --method", fix="add --method, or leave them out")
-        tensors, config, notes = _adapted(sources[0], sources[1], initial, blockwise_experts)
+        tensors, config, notes = _adapted(sources[0], sources[1], initial, blockwise_experts, dtype == "fp32")
         about: dict[str, Any] = {"made_by": "merge", "base": str(sources[0]), "adapter": str(sources[1])}
         taken = [sources[1], sources[0]]
     else:
         if initial is not None or blockwise_experts:
             raise InputError("--initial and --blockwise-experts are for adapters", fix="leave them out")
-        tensors, config, notes = _combined(method, sources, base, _numbers(weights), density, scale, seed)
+        tensors, config, notes = _combined(
+            method, sources, base, _numbers(weights), density, scale, seed, dtype == "fp32"
+        )
         about = {"made_by": "merge", "method": method, "models": [str(source) for source in sources]}
         about |= {"base": None if base is None else str(base), "weights": weights, "density": density}
         about |= {"scale": scale, "seed": seed}
@@ -81,14 +83,14 @@ def _paths(paths: list[Path], method: Method | None) -> list[Path]:
 
 
 def _adapted(
-    base: Path, adapter: Path, initial: Path | None, blockwise: bool
+    base: Path, adapter: Path, initial: Path | None, blockwise: bool, wide: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any], list[str]]:
     from outlive.checkpoint.adapters import check_bound, merged, open_adapter
 
     model, opened = _open(base), open_adapter(_folder(adapter))
     check_bound(adapter, base)
     first = None if initial is None else open_adapter(_folder(initial))
-    result = merged(model.tensors, opened, model.config, initial=first, blockwise_experts=blockwise)
+    result = merged(_tensors(model, wide), opened, model.config, initial=first, blockwise_experts=blockwise)
     return result.tensors, result.config, result.notes
 
 
@@ -100,11 +102,12 @@ def _combined(
     density: float | None,
     scale: float,
     seed: int,
+    wide: bool,
 ) -> tuple[dict[str, Tensor], dict[str, Any], list[str]]:
     from outlive.checkpoint import combine
 
     models = [_open(source) for source in sources]
-    tensors = [model.tensors for model in models]
+    tensors = [_tensors(model, wide) for model in models]
     if method == "average":
         if base is not None or density is not None or scale != 1.0:
             raise InputError("--base, --density and --scale say nothing to an average", fix="leave them out")
@@ -114,21 +117,31 @@ def _combined(
             f"{method} takes differences to a base", where="--base", fix="name the model that all began as"
         )
     began = _open(base)
+    root = _tensors(began, wide)
     if method == "task":
         if density is not None:
             raise InputError("--density says nothing to task arithmetic", fix="leave it out, or use ties or dare")
-        return combine.task_arithmetic(began.tensors, tensors, weights, scale), dict(began.config), []
+        return combine.task_arithmetic(root, tensors, weights, scale), dict(began.config), []
     if method == "ties":
         kept = 0.2 if density is None else density
-        return combine.ties(began.tensors, tensors, weights, density=kept, scale=scale), dict(began.config), []
+        return combine.ties(root, tensors, weights, density=kept, scale=scale), dict(began.config), []
     kept = 0.5 if density is None else density
-    return combine.dare(began.tensors, tensors, weights, density=kept, scale=scale, seed=seed), dict(began.config), []
+    return combine.dare(root, tensors, weights, density=kept, scale=scale, seed=seed), dict(began.config), []
 
 
 def _open(folder: Path) -> Model:
     from outlive.checkpoint.formats.huggingface import open_model
 
     return open_model(_folder(folder))
+
+
+def _tensors(model: Model, wide: bool) -> dict[str, Tensor]:
+    """A model's tensors; with `wide` those that hold reals in float32, so that what is made of them is not rounded to
+    less before it is written as float32."""
+    from outlive.checkpoint.tensors.views import Cast
+
+    narrow = ("bfloat16", "float16") if wide else ()
+    return {name: Cast(each, "float32") if each.dtype in narrow else each for name, each in model.tensors.items()}
 
 
 def _folder(folder: Path) -> Path:
