@@ -21,8 +21,7 @@ from outlive.run.errors import InputError
 
 Target = Literal["huggingface", "dcp"]
 Layout = Literal["original", "fused"]
-# What wraps a model's own names in training checkpoints: of FSDP applications, of Lightning, of torch.compile.
-_WRAPPED = ("module.", "_orig_mod.", "state_dict.", "app.", "model_state_dict.", "state.")
+_TRIED = 16  # names that show what an application put before all of them
 _OPTIMIZER = ("optim.", "optimizer.", "optimizer_state_dict.", "optimizers.", "optim_state_dict.")
 
 
@@ -68,17 +67,17 @@ def weights_of(model: Model, like: Path | None, layout: Layout = "original") -> 
 
 
 def _unwrapped(tensors: Mapping[str, Tensor], expected: set[str]) -> tuple[dict[str, Tensor], list[str]]:
-    """Tensors without the prefix that an application put before their names, and the names of an optimizer's."""
-    left = sorted(name for name in tensors if name.startswith(_OPTIMIZER))
-    named = {name: tensor for name, tensor in tensors.items() if not name.startswith(_OPTIMIZER)}
-    for _ in range(4):
-        if not named or expected & named.keys():
-            break
-        prefix = next((one for one in (*_WRAPPED, "model.") if all(name.startswith(one) for name in named)), None)
-        if prefix is None:
-            break
-        named = {name.removeprefix(prefix): tensor for name, tensor in named.items()}
-    return named, left
+    """Tensors without the prefix that an application put before their names, and the names of those that have another:
+    an optimizer's."""
+    prefixes = {""}
+    for known in sorted(expected)[:_TRIED]:
+        before = (name.removesuffix(known) for name in tensors if name.endswith(known))
+        prefixes |= {one for one in before if one.endswith(".") and not one.startswith(_OPTIMIZER)}
+    fits = {prefix: sum(prefix + name in tensors for name in expected) for prefix in sorted(prefixes, key=len)}
+    prefix = max(fits, key=lambda one: fits[one])  # the shortest of those that fit alike
+    named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    own = {name: tensor for name, tensor in named.items() if not name.startswith(_OPTIMIZER)}
+    return own, sorted(name for name in tensors if name.removeprefix(prefix) not in own or not name.startswith(prefix))
 
 
 def _check(found: Weights, expected: Mapping[str, tuple[int, ...]], folder: Path) -> None:
