@@ -67,6 +67,12 @@ class Building:
             write_tensors(file, plan, tensors, dtype, finite)
 
     @contextmanager
+    def stream(self, name: str, size: int) -> Iterator[HashedFile]:
+        """A file to write piece by piece; `size`: about how many bytes it will have, for the message of a full disk."""
+        with self._file(name, size) as file:
+            yield file
+
+    @contextmanager
     def _file(self, name: str, size: int) -> Iterator[HashedFile]:
         path = self.folder / name
         self._make_folder(path.parent)
