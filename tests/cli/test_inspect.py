@@ -119,7 +119,9 @@ def test_json_gives_ids_weights_and_texts(folder: Path, rows: Path) -> None:
 def test_json_names_every_refused_row(folder: Path, rows: Path) -> None:
     found = {value["row"]: value for value in objects(rows, "--tokenizer", folder)}
     for row, reason in REFUSED.items():
-        assert set(found[row]) == {"row", "refused"}
+        assert set(found[row]) == {"row", "file", "line", "refused"}
+        assert found[row]["file"] == str(rows)
+        assert found[row]["line"] == row + 1
         assert found[row]["refused"]["reason"] == reason
         assert set(found[row]["refused"]) == {"reason", "detail"}
 
@@ -423,3 +425,55 @@ def test_make_console_prints_text_as_it_is() -> None:
     file = io.StringIO()
     make_console(file).print("[red]x[/red] :smile: 12")
     assert file.getvalue() == "[red]x[/red] :smile: 12\n"
+
+
+def test_prepare_says_what_is_not_expected(run_file: Path) -> None:
+    """A share too small for any row, a source that is used up before the run ends, a weight that gives nothing."""
+    few = outlive("prepare", run_file, "data.validation=0.0001")
+    assert "there is no row for validation" in few.stderr
+    capped = outlive("prepare", run_file, "data.train.1.epochs=1", "stop.epochs=3")
+    assert "more.jsonl has taken its epochs (2 visits) in pass 1: from there on" in capped.stderr
+    stopped = outlive("prepare", run_file, "data.train.1.epochs=1", "data.used_up=stop", "stop.epochs=3")
+    assert "the run ends there, before the 3 epochs" in stopped.stderr
+    nothing = outlive("prepare", run_file, "data.train.1.weight=0.001")
+    assert "more.jsonl: its weight of 0.001 gives it none of its 2 samples," in nothing.stderr
+    assert "note:" not in outlive("prepare", run_file).stderr
+
+
+def test_sources_are_laid_out_in_columns(run_file: Path) -> None:
+    lines = outlive("prepare", run_file).stdout.splitlines()
+    place = next(place for place, line in enumerate(lines) if line.startswith("mixed"))
+    first, second = lines[place : place + 2]
+    assert "·" not in first + second  # what a reader's own blanks are shown as
+    assert second.startswith("  ")
+    assert first.index("% of the tokens") == second.index("% of the tokens")
+    assert first.endswith("chats.jsonl")
+    assert second.endswith("more.jsonl")
+
+
+def test_a_run_file_shows_how_many_rows_are_for_validation(run_file: Path) -> None:
+    """As many as are prepared so, though all are shown."""
+    settings = json.loads(run_file.read_text())
+    settings["data"]["validation"] = 0.6
+    run_file.write_text(json.dumps(settings))
+    wanted = [one["validation_rows"] for one in json.loads(outlive("prepare", run_file, "--json").stdout)["ledger"]]
+    assert sum(wanted)
+    shown = [line for line in outlive("inspect", run_file).stdout.splitlines() if "of these for validation" in line]
+    assert shown == [f"  of these for validation: {number}" for number in wanted if number]
+
+
+def test_a_bad_row_of_several_files_is_named_with_its_file(folder: Path, tmp_path: Path) -> None:
+    many = tmp_path / "many"
+    many.mkdir()
+    write(many / "a.jsonl", [CHAT])
+    write(many / "b.jsonl", [CHAT, "no json"])
+    assert "b.jsonl:2: bad_json" in outlive("inspect", many, "--tokenizer", folder).stdout
+    (refused,) = (value for value in objects(many, "--tokenizer", folder) if "refused" in value)
+    assert (refused["row"], refused["file"], refused["line"]) == (2, "b.jsonl", 2)
+
+
+def test_one_of_a_thing_is_not_called_many(folder: Path, tmp_path: Path) -> None:
+    out = outlive("inspect", write(tmp_path / "one.jsonl", [CHAT | {"id": 1}]), "--tokenizer", folder).stdout
+    assert "one.jsonl: 1 row, format" in out
+    assert "column not used: id (1 row)" in out
+    assert "1 sample," in out

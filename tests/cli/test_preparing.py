@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from io import StringIO
 
 import pytest
@@ -59,3 +60,12 @@ def test_what_an_earlier_attempt_did_is_not_counted_as_speed(clock: Clock) -> No
         clock.now = 40.0
         preparing.on_progress(Progress("rows.jsonl", 540, 5400, 54, 100))
     assert "10 tok/s  ETA 7m40s" in written.getvalue()
+
+
+def test_sigterm_ends_it_as_an_interrupt_does() -> None:
+    """So that what was prepared so far can be told, and the live line is taken away."""
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended, Preparing(Console(file=StringIO(), width=120)):
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is before

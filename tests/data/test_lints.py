@@ -203,3 +203,15 @@ def test_a_million_rows_are_not_kept(tokenizer: Tokenizer) -> None:
     assert lints.to_json()[0] == {
         "id": "blank_edges", "count": 2000, "rows": [0, 1, 2, 3, 4], "about": LINTS["blank_edges"],
     }  # fmt: skip
+
+
+def test_the_order_of_lints_does_not_depend_on_how_they_were_counted() -> None:
+    """Those of equal counts too: a resumed preparation has taken the earlier ones up in another order."""
+    rows = [["empty_turn"], ["duplicate", "pad_is_eos"], ["pad_is_eos"], ["duplicate"], ["empty_turn"]]
+    whole, resumed = LintCounts(), LintCounts()
+    for place, names in enumerate(rows):
+        whole.count(names, place)
+        before, resumed = resumed, LintCounts()
+        resumed.take_up(before.to_json())
+        resumed.count(names, place)
+    assert resumed.to_json() == whole.to_json()

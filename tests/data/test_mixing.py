@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlive.data import visit_limit
 from outlive.data.mixing import Mixing, Size, Stretch, interleaved
 from outlive.data.plan import Layout, Mixture, make_plan
 from outlive.data.store import Store
+from outlive.run.errors import InputError
 from tests.stores import random_samples, write_store
 
 NUMBERS = st.lists(st.integers(0, 300), min_size=1, max_size=6)
@@ -215,3 +217,35 @@ def test_every_part_of_a_run_mixes_as_its_file_says(stores: list[Store]) -> None
     assert mixture.visits(0) == Mixing([2.0, 1.0, 1.0], "tokens", "first", [3.0, None, 1.0], "stop").visits(
         mixture.sizes, 0
     )
+
+
+@pytest.mark.parametrize("window", [None, 1000])
+def test_many_visits_of_few_rows_take_no_longer_than_many_rows(stores: list[Store], window: int | None) -> None:
+    """Each of the passes over a source that a pass over the data holds is found without looking at the others: with
+    one look at the whole for each, this takes minutes."""
+    few = Mixture(stores[2:], [300_000 / len(stores[2])])
+    plan = make_plan(few, Layout(4096, 1, window=window), 0, 0)
+    seen = np.bincount(plan.sample, minlength=len(stores[2]))
+    assert int(seen.sum()) == 300_000
+    assert int(seen.max() - seen.min()) <= 1
+
+
+@pytest.mark.parametrize("by", ["passes", "rows", "tokens"])
+@pytest.mark.parametrize("weights", [[1e6, 1.0], [1e6, 1e-6], [1.0, 1e-300]])
+def test_weights_that_ask_for_too_many_visits_are_named(
+    stores: list[Store], by: Any, weights: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visit_limit, "available_memory", lambda: 1 << 20)
+    mixture = Mixture(stores[:2], weights, Mixing(weights, by))
+    if by == "passes" and weights[0] == 1.0:
+        assert make_plan(mixture, Layout(4096, 1), 0, 0).num_packs
+        return
+    with pytest.raises(InputError, match="the weights of the sources ask for") as caught:
+        make_plan(mixture, Layout(4096, 1), 0, 0)
+    assert f"weight {weights[0]:g}" in caught.value.what
+    assert "weight" in str(caught.value.fix)
+
+
+def test_what_is_not_repeated_is_never_refused(stores: list[Store], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visit_limit, "available_memory", lambda: 1)
+    assert make_plan(Mixture(stores, [1.0] * len(stores)), Layout(4096, 1), 0, 0).num_packs

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlive.data.order import order_key, permutation, permuted
+from outlive.data.order import order_key, permutation, permuted, streamed
 
 
 @given(size=st.integers(0, 3000), key=st.integers(0, 2**64 - 1))
@@ -20,6 +20,14 @@ def test_any_part_alone_equals_the_whole(size: int, key: int, data: st.DataObjec
     together = permuted(positions, size, key)
     assert all(permuted(positions[[place]], size, key)[0] == together[place] for place in range(len(positions)))
     assert ((together >= 0) & (together < size)).all()
+
+
+@given(size=st.integers(1, 500), begin=st.integers(0, 2000), number=st.integers(0, 2000), key=st.integers(0, 2**64 - 1))
+def test_a_stream_is_one_permutation_after_the_other(size: int, begin: int, number: int, key: int) -> None:
+    rounds = range(begin // size, (begin + number) // size + 1)
+    whole = np.concatenate([permutation(size, order_key(key, one)) for one in rounds])
+    found = streamed(begin, begin + number, size, key)
+    assert found.tolist() == whole[begin % size : begin % size + number].tolist()
 
 
 PINNED = [7, 8, 5, 6, 3, 0, 2, 9, 4, 1]

@@ -126,6 +126,13 @@ def test_columns_that_are_not_read_are_shown(tokenizer: Tokenizer, tmp_path: Pat
     assert prepared.train.stores[0].value(0, "margin") == 2.0
 
 
+def test_columns_that_are_not_read_have_one_order(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """A set of names has another order in each process, and the manifest is to be the same."""
+    names = [f"column {number}" for number in range(12)]
+    path = _write(tmp_path / "rows.jsonl", [{**_chat("a"), **dict.fromkeys(reversed(names), 1)}])
+    assert list(_prepare(tokenizer, path).ledgers[0].unused_columns) == sorted(names)
+
+
 def test_equal_rows_land_on_one_side(tokenizer: Tokenizer, tmp_path: Path) -> None:
     rows = [_chat(f"question {number % 40}") for number in range(200)]
     prepared = _prepare(tokenizer, _write(tmp_path / "rows.jsonl", rows), validation=0.3)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from outlive.data import store_writer
+from outlive.data.building import damage
 from outlive.data.record_batch import IGNORED, Column, SampleRows
 from outlive.data.samples import Sample
-from outlive.data.store import Store
+from outlive.data.store import HASH, MANIFEST, Store, hash_of
 from outlive.data.store_writer import StoreWriter
 from outlive.run.errors import InputError
 from tests.stores import random_samples, write_store
@@ -90,3 +93,63 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     (store.folder / "manifest.json").write_text(json.dumps({**manifest, "store_version": 99}))
     with pytest.raises(InputError, match="version 99"):
         Store(store.folder)
+
+
+def test_no_flipped_bit_of_a_manifest_passes(tmp_path: Path) -> None:
+    """Counts, hashes, template and ledger are in no other file; white space alone may differ."""
+    path = write_store(tmp_path / "s", [[sample] for sample in random_samples((9,))]).folder / MANIFEST
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 3):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        try:
+            is_same = json.loads(bytes(changed)) == json.loads(whole)
+        except ValueError:
+            is_same = False
+        assert (damage(path.parent) is None) == is_same, (place, bytes(changed[place - 20 : place + 20]))
+    path.write_bytes(whole)
+    assert damage(path.parent) is None
+
+
+def test_no_flipped_bit_of_a_file_passes(tmp_path: Path) -> None:
+    """Also in the header and the schema, which Arrow takes for other columns: opened or looked at, damage is said."""
+    folder = write_store(tmp_path / "s", [[sample] for sample in random_samples((9,))]).folder
+    path = folder / "data-00000.arrow"
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        problem = damage(folder)
+        assert problem is not None
+        assert "damaged" in problem.what
+        with contextlib.suppress(InputError):  # it reads no hashes, so that a change of a token passes
+            Store(folder)
+
+
+def without(manifest: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in manifest.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: {**manifest, "files": {}},
+        lambda manifest: {**manifest, "template": "{{ another }}"},
+        lambda manifest: without(manifest, "ledger"),
+        lambda manifest: without(manifest, HASH),
+        lambda manifest: without(manifest, "columns") | {"colums": {}},
+        lambda manifest: (changed := without(manifest, "columns")) | {HASH: hash_of(changed)},
+        lambda manifest: "[" * 100_000,
+        lambda manifest: "{" + '"a": {' * 100_000,
+    ],
+)
+def test_a_manifest_of_another_form_is_damage(tmp_path: Path, change: Any) -> None:
+    path = write_store(tmp_path / "s", [[sample] for sample in random_samples((9,))]).folder / MANIFEST
+    changed = change(json.loads(path.read_text()))
+    path.write_text(changed if isinstance(changed, str) else json.dumps(changed))
+    problem = damage(path.parent)
+    assert problem is not None
+    assert "damaged" in problem.what
+    assert MANIFEST in str(problem.where)

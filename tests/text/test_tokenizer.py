@@ -219,3 +219,18 @@ def test_what_is_missing_or_broken_is_named(tmp_path: Path) -> None:
 def test_text_that_is_no_unicode_is_refused(tiny: Tokenizer) -> None:
     with pytest.raises(InputError, match="text 1 holds half of a surrogate pair"):
         tiny.encode_batch(["good", "bad \ud83d"])
+
+
+@pytest.mark.parametrize("dropout", [0.1, 1.0, 0.0, None])
+def test_a_tokenizer_of_random_ids_is_refused(tmp_path: Path, dropout: float | None) -> None:
+    """BPE dropout: the same text would be trained on in other tokens than a server sends."""
+    file = tiny_tokenizer(tmp_path) / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["model"]["dropout"] = dropout
+    file.write_text(json.dumps(content))
+    if not dropout:
+        assert Tokenizer.load(tmp_path).encode("hello")
+        return
+    with pytest.raises(InputError, match="drops merges at random") as caught:
+        Tokenizer.load(tmp_path)
+    assert str(file) in str(caught.value)

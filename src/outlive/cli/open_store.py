@@ -49,7 +49,10 @@ def open_run_file(path: Path, options: Options) -> Opened:
         ledger = Ledger(found.name, format=source.format or "", format_reason="named by the run file")
         limit = min((n for n in (options.limit, source.limit) if n is not None), default=None)
         columns, naming = dict(opened.columns), naming_of(source)
-        rows = as_samples(found.files, opened.tokenizer, opened.template, policy, ledger, limit, columns, naming)
+        share = data.validation if isinstance(data.validation, float) else 0.0
+        rows = as_samples(
+            found.files, opened.tokenizer, opened.template, policy, ledger, limit, columns, naming, share=share
+        )
         rows.side = side
         sources.append(rows)
     facts = {

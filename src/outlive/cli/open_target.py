@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from outlive.data.naming import Naming
     from outlive.data.pipeline import RowResult
+    from outlive.data.rows import Row
     from outlive.data.sample_turns import Turn
     from outlive.data.samples import SampleMaker
     from outlive.text.template import ChatTemplate
@@ -57,8 +58,8 @@ class Item:
     """One sample of a row, or the row's conversation where there is no tokenizer, or its refusal.
 
     tokens int32 [L]; weights float32 [L], as in a sample. `trained`: the turns of the conversation that carry loss.
-    `about`: role and prefix of a sample that belongs to a group. `turns`: makes what is known of the messages that its
-    tokens come from, which takes as long as the sample did.
+    `about`: role and prefix of a sample that belongs to a group; file and line of a row that is refused. `turns`: makes
+    what is known of the messages that its tokens come from, which takes as long as the sample did.
     """
 
     row: int
@@ -143,8 +144,10 @@ def as_samples(
     columns: dict[str, Any] | None = None,
     naming: Naming | None = None,
     groups: bool = False,
+    share: float = 0.0,
 ) -> SourceRows:
-    """The rows of files as the samples that training would see."""
+    """The rows of files as the samples that training would see; `share` of them, which are counted, in validation."""
+    from outlive.data.chunks import side_of
     from outlive.data.pipeline import RowReader, read_samples
     from outlive.data.samples import Policy, SampleMaker
 
@@ -157,8 +160,9 @@ def as_samples(
             if result.refusal is not None:
                 if result.refusal.reason == "no_template":
                     raise _no_template(tokenizer)
-                yield Item(row, refusal=result.refusal)
+                yield Item(row, refusal=result.refusal, about=_place(result.row, ledger))
                 continue
+            ledger.validation_rows += side_of(result.content_hash, share) == "validation"
             turns = _turns_later(maker, result)
             for place, sample in enumerate(result.samples):
                 about = {"role": sample.role, "prefix": sample.prefix} if sample.coupled else {}
@@ -167,6 +171,11 @@ def as_samples(
                 yield Item(row, sample.part, sample.tokens, sample.weights, None, [], names, None, about, of_sample)
 
     return SourceRows(ledger.source, items(), ledger)
+
+
+def _place(row: Row, ledger: Ledger) -> dict[str, Any]:
+    """Where a row that is left out stands."""
+    return {"file": row.file or ledger.source, "line": row.line}
 
 
 def _turns_later(maker: SampleMaker, result: RowResult) -> Callable[[int], list[Turn] | None]:
@@ -206,7 +215,7 @@ def _as_texts(files: Sequence[Path], options: Options, ledger: Ledger, notes: li
         for result in read_texts(files, ledger, options.loss_on or "assistant", options.limit):
             row = result.row.index
             if result.refusal is not None or result.conversation is None:
-                yield Item(row, refusal=result.refusal)
+                yield Item(row, refusal=result.refusal, about=_place(result.row, ledger))
             else:
                 names = list(result.lints)
                 yield Item(row, conversation=result.conversation, trained=result.trained, lints=names)
@@ -239,7 +248,7 @@ def read_template(file: Path | None, tokenizer: Tokenizer) -> ChatTemplate | Non
 def _is_store(manifest: Path) -> bool:
     try:
         return "store_version" in dict(json.loads(manifest.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return False
 
 

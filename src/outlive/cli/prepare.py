@@ -12,6 +12,7 @@ import typer
 from outlive.run.errors import InputError, nearest
 
 if TYPE_CHECKING:
+    from outlive.cli.show.terminal import Table
     from outlive.data.plan import Mixture, Plan
     from outlive.data.prepare import Prepared
     from outlive.data.preparer import Mapper
@@ -49,6 +50,7 @@ def command(
     from outlive.cli.open_run import open_run
     from outlive.cli.show.preparing import Preparing
     from outlive.cli.show.terminal import make_console, show_facts, show_ledger
+    from outlive.data.mixing_notes import notes_on
     from outlive.data.prepare import prepare
     from outlive.run.config import load_run
 
@@ -64,6 +66,8 @@ def command(
         elsewhere = _mapper(on, section.processes)
         prepared = prepare(section, opened.tokenizer, opened.template, columns, shown.say, shown.on_progress, elsewhere)
     plan = plan_facts(loaded.run, prepared)
+    for note in notes_on(loaded.run, prepared):
+        typer.echo(f"note: {note}", err=True)
     exported = None
     if export is not None and to is not None:
         exported = _export(loaded.run, prepared, opened.tokenizer, export, to, order or ORDERS[0])
@@ -176,15 +180,15 @@ def mixed(mixture: Mixture, plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def facts_for_people(run: Run, prepared: Prepared, plan: dict[str, Any]) -> dict[str, str]:
+def facts_for_people(run: Run, prepared: Prepared, plan: dict[str, Any]) -> dict[str, str | Table]:
     """The summary, as names and values."""
-    from outlive.cli.show.terminal import counted
+    from outlive.run.sizes import counted
 
     stores = prepared.train.stores
     num_tokens, num_targets = (sum(s.manifest[key] for s in stores) for key in ("num_tokens", "num_targets"))
     validation = prepared.validation.stores if prepared.validation else []
     num_held = sum(store.manifest["num_tokens"] for store in validation)
-    facts = {
+    facts: dict[str, str | Table] = {
         "training": f"{counted(sum(map(len, stores)), 'sample')}, {counted(num_tokens, 'token')}, "
         f"{counted(num_targets, 'target')} ({num_targets / max(1, num_tokens):.1%})",
         "validation": f"{counted(sum(map(len, validation)), 'sample')}, {counted(num_held, 'token')}"
@@ -195,10 +199,10 @@ def facts_for_people(run: Run, prepared: Prepared, plan: dict[str, Any]) -> dict
         "steps": f"{plan['steps_per_epoch']:,} per epoch, of up to {counted(plan['packs_per_step'], 'pack')}",
         "stores": ", ".join(str(store.folder) for store in [*stores, *validation]),
     }
-    for place, one in enumerate(plan.get("sources", [])):
-        facts["mixed" if place == 0 else " " * place] = (
-            f"{one['share']:6.1%} of the tokens, {one['passes']:.2f} passes: {one['source']}"
-        )
+    if sources := plan.get("sources"):
+        facts["mixed"] = [
+            (f"{one['share']:.1%} of the tokens", f"{one['passes']:.2f} passes", one["source"]) for one in sources
+        ]
     if run.data.packing != "none":
         facts["note"] = "training packs only where it is proved that documents stay apart; else each sample has its own"
     return facts

@@ -209,8 +209,8 @@ def set_aside(folder: RunFolder, place: Place, say: Callable[[str], None]) -> No
     so do the later lines of metrics.jsonl. Nothing is thrown away but what killed saves left behind."""
     from outlive.checkpoint.folder import broken_checkpoints, saved_checkpoints, sweep
     from outlive.checkpoint.state import read_trainer
-    from outlive.cli.show.terminal import counted
     from outlive.run.metrics import read, supersede
+    from outlive.run.sizes import counted
 
     # Read before anything is moved: a bad line is an error.
     records = read(folder.metrics).records if folder.metrics.exists() else []

@@ -16,6 +16,7 @@ from typer.core import TyperCommand
 from outlive.cli.before import data_of, lock_of, settle_data, write_before
 from outlive.cli.resume import Place, begun, refuse_no_place
 from outlive.run.errors import InputError, Resumable
+from outlive.run.sizes import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -187,7 +188,8 @@ def go_on(run: Run, folder: RunFolder, console: Console, which: str, accept: Seq
     if ready.source.cursor.step >= num_steps:
         for note in ready.notes:
             say(note, console)
-        say(f"this run is complete: {num_steps} steps are trained; raise stop.epochs or stop.steps to go on", console)
+        trained = f"{counted(num_steps, 'step')} {'is' if num_steps == 1 else 'are'} trained"
+        say(f"this run is complete: {trained}; raise stop.epochs or stop.steps to go on", console)
         sweep(folder.checkpoints)  # of a kill while the last of it was kept
         if not folder.report.exists():
             say(f"report: {write_report(folder)}", console)
@@ -284,10 +286,10 @@ def show_after(result: Result, folder: RunFolder, console: Console, place: Place
     """How it went, where the result is, and how to talk to it."""
     validation = f", validation loss {result.validation_loss:.4f}" if result.validation_loss is not None else ""
     loss = f"{result.loss:.4f}" if result.loss is not None else "not finite"
-    steps = f"steps {place.step + 1} to {result.steps}" if place.step else f"{result.steps} steps"
+    steps = f"steps {place.step + 1} to {result.steps}" if place.step else counted(result.steps, "step")
     lines = [
-        f"trained {steps}, {result.tokens:,} tokens ({result.target_tokens:,} targets) in {result.seconds:.0f} s: "
-        f"loss {loss}{validation}",
+        f"trained {steps}, {counted(result.tokens, 'token')} ({counted(result.target_tokens, 'target')}) in "
+        f"{result.seconds:.0f} s: loss {loss}{validation}",
         f"saved:   {result.output}",
         f"report:  {write_report(folder)}",
         f'talk:    outlive generate {folder.root} "Hello"',

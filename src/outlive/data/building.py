@@ -12,7 +12,7 @@ from pathlib import Path
 
 from outlive.data.leftovers import remove_leftovers
 from outlive.data.store import MANIFEST, Store
-from outlive.run.errors import InputError
+from outlive.run.errors import InputError, WorkError
 from outlive.run.files import disk_error, sibling
 from outlive.run.flock import lock, unlock
 
@@ -49,7 +49,8 @@ def only_builder(folders: Sequence[Path], say: Callable[[str], None]) -> Iterato
 @contextmanager
 def unfinished(final: Path, alone: bool) -> Iterator[Path]:
     """A folder beside `final` to build in, which stays when the process is stopped or killed: the next builder goes on
-    in it. It is removed when the block ends well, or by an error, which would come again.
+    in it. So it stays for work that failed, as on a full disk or when memory ran out. It is removed when the block ends
+    well, or by an error of the input, which would come again, or by a fault of ours, which what is there may cause.
 
     `alone`: whether no other process builds the same; else the folder has a name of its own, and never stays.
     """
@@ -61,7 +62,7 @@ def unfinished(final: Path, alone: bool) -> Iterator[Path]:
     try:
         yield folder
     except BaseException as error:
-        if not alone or isinstance(error, Exception):
+        if not alone or (isinstance(error, Exception) and not isinstance(error, WorkError | OSError | MemoryError)):
             shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)
@@ -110,7 +111,7 @@ def _marks(file: os.DirEntry[str]) -> tuple[int, int, int]:
 @lru_cache(maxsize=1024)
 def _damage(folder: Path, marks: tuple[tuple[str, int, int, int], ...]) -> InputError | None:
     try:
-        Store(folder).verify()
+        Store(folder, verify=True)
     except InputError as error:
         return error
     return None

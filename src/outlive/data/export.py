@@ -63,7 +63,7 @@ def export(
             "tokenizer_hash": tokenizer.hash,
             **about,
             "sides": {
-                side: {**vars(counts[side]), "sources": sources_of(outgoing.mixture)}
+                side: {**counts[side].about(in_plan_order), "sources": sources_of(outgoing.mixture)}
                 for side, outgoing in sides.items()
             },
             "files": files_of(building, sorted(path for path in building.rglob("*") if path.is_file())),

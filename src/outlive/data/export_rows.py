@@ -104,6 +104,10 @@ class Counts:
     tokens: int = 0
     targets: int = 0
 
+    def about(self, of_plan: bool) -> dict[str, int]:
+        """For a manifest. What a plan holds are segments: a sample may come several times, or cut into several."""
+        return {"segments" if of_plan and name == "samples" else name: number for name, number in vars(self).items()}
+
     def add(self, pieces: Iterable[Piece]) -> None:
         """Count one row."""
         self.rows += 1

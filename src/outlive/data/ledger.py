@@ -11,6 +11,7 @@ from outlive.data.lint_counts import LintCounts
 from outlive.data.lints import lint_lines
 from outlive.data.refusals import LENGTH_REASONS
 from outlive.data.rows import ReadCounts, Row
+from outlive.run.sizes import counted
 from outlive.text.refusal import Refusal
 
 MAX_EXAMPLES = 5
@@ -110,7 +111,7 @@ class Ledger:
         """The ledger for people: one fact a line, zeros left out."""
         known = f"format {self.format} ({self.format_reason})" if self.format else "none of them in a known format"
         lines = [
-            f"{self.source}: {self.rows} rows, {known}",
+            f"{self.source}: {counted(self.rows, 'row')}, {known}",
             f"  kept: {self.kept}",
         ]
         if self.note:
@@ -121,7 +122,7 @@ class Ledger:
             lines.append(f"  left out, {reason}: {number}")
         lines += [f"  {_NAMES[name]}: {number}" for name, number in self.counts.items() if number]
         for name, number in self.unused_columns.items():
-            lines.append(f"  column not used: {name} ({number} rows)")
+            lines.append(f"  column not used: {name} ({counted(number, 'row')})")
         notes = [("blank lines", self.blank_lines), ("lines with CRLF", self.crlf_lines), ("byte order mark", self.bom)]
         lines += [f"  {name}: {int(number)}" for name, number in notes if number]
         return lines + [f"  worth a look: {line}" for line in lint_lines(self.lints)]

@@ -60,7 +60,7 @@ class LintCounts:
 
     def to_json(self) -> list[dict[str, Any]]:
         """Each lint that fits any row, the commonest first: id, count, the first rows, one sentence."""
-        order = sorted(self.counts, key=lambda name: -self.counts[name])
+        order = sorted(self.counts, key=lambda name: (-self.counts[name], name))  # however they came to be counted
         return [
             {"id": name, "count": self.counts[name], "rows": self.rows[name], "about": LINTS[name]} for name in order
         ]

@@ -59,7 +59,7 @@ class Mixing:
     def visits(self, sizes: Sequence[Size], epoch: int) -> list[Stretch]:
         """Which visits of each source pass `epoch` holds."""
         per_pass = self.per_pass(sizes)
-        caps = self._caps(sizes)
+        caps = self.caps(sizes)
         found = [
             Stretch(min(round(number * epoch), cap), min(round(number * (epoch + 1)), cap))
             for number, cap in zip(per_pass, caps, strict=True)
@@ -84,17 +84,18 @@ class Mixing:
         if not lengths:
             return [0.0] * len(sizes)
         length = max(lengths) if self.pass_ends == "all" else min(lengths)
-        return [length * share for share in shares]
+        return [min(length * share, float(_ANY)) if share > 0 else 0.0 for share in shares]
 
     def is_over(self, sizes: Sequence[Size], epoch: int) -> bool:
         """Whether nothing is left for pass `epoch` and all after it, since sources are used up."""
         per_pass = self.per_pass(sizes)
-        used_up = [round(number * epoch) >= cap for number, cap in zip(per_pass, self._caps(sizes), strict=True)]
+        used_up = [round(number * epoch) >= cap for number, cap in zip(per_pass, self.caps(sizes), strict=True)]
         if self.used_up == "stop":
             return any(used_up)
         return all(used or not number for used, number in zip(used_up, per_pass, strict=True)) and any(used_up)
 
-    def _caps(self, sizes: Sequence[Size]) -> list[int]:
+    def caps(self, sizes: Sequence[Size]) -> list[int]:
+        """The visits of each source that the whole run may hold."""
         epochs = self.epochs or [None] * len(sizes)
         return [_ANY if cap is None else round(size.units * cap) for size, cap in zip(sizes, epochs, strict=True)]
 

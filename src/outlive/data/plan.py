@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from outlive.data.mixing import Mixing, Size, Stretch, interleaved
-from outlive.data.order import order_key, permutation, permuted
+from outlive.data.order import order_key, permutation, streamed
 from outlive.data.packing import best_fit, concatenated, one_each
 from outlive.data.store import Store
+from outlive.data.visit_limit import refuse_too_many
 from outlive.run.errors import InputError
 
 Packing = Literal["best_fit", "none", "concatenate"]
@@ -196,19 +197,19 @@ def make_plan(mixture: Mixture, layout: Layout, seed: int, epoch: int) -> Plan:
 
 
 class Units(NamedTuple):
-    """Units of stores, one entry each: the store, the first sample and how many samples it has."""
+    """Units of stores, one entry each: the store, the first sample, how many samples and how many tokens it has."""
 
     store: Int
     first: Int
     num_samples: Int
+    num_tokens: Int
 
 
 def _plan_of(mixture: Mixture, layout: Layout, units: Units, key: tuple[int, ...]) -> Plan:
     """The plan of some units. `key`: what its order depends on; seed and epoch first."""
     unit_order = permutation(len(units.store), order_key(*key[:2], "units", *key[2:]))
-    store, first, count = (column[unit_order] for column in units)
+    store, first, count, lengths = (column[unit_order] for column in units)
     pack_key = order_key(*key[:2], "packs", *key[2:])
-    lengths = _unit_lengths(mixture, store, first, count)
     _check_fit(lengths, layout)
     if layout.packing == "concatenate":
         if (count > 1).any():
@@ -267,6 +268,7 @@ def _parts(store: Int, sample: Int, start: Int) -> Int:
 def _units(mixture: Mixture, seed: int, epoch: int, in_order: bool) -> Units:
     """The units of this epoch: store after store, or (`in_order`) mixed evenly, the first pass as it was read."""
     stretches = mixture.visits(epoch)
+    refuse_too_many(mixture, stretches)
     chosen = [
         _visited(len(first), stretch, order_key(seed, "mixture", number), in_order)
         for number, ((first, _), stretch) in enumerate(zip(mixture.units, stretches, strict=True))
@@ -281,22 +283,19 @@ def _units(mixture: Mixture, seed: int, epoch: int, in_order: bool) -> Units:
         here = store == number
         unit = chosen[number][visit[here]]
         first[here], count[here] = firsts[unit], counts[unit]
-    return Units(store, first, count)
+    return Units(store, first, count, _unit_lengths(mixture, store, first, count))
 
 
 def _visited(size: int, stretch: Stretch, key: int, in_order: bool) -> Int:
     """Which of `size` units a stretch of visits sees, in an endless stream of keyed permutations of them. `in_order`:
     the first of these is the order in which they were read."""
-    stream = np.arange(stretch.begin, stretch.end, dtype=np.int64)
-    if size == 0 or not len(stream):
+    begin, end = stretch
+    if size == 0 or end <= begin:
         return np.zeros(0, dtype=np.int64)
-    rounds = stream // size
-    visited = np.empty(len(stream), dtype=np.int64)
-    for number in range(int(rounds[0]), int(rounds[-1]) + 1):
-        here = rounds == number
-        places = stream[here] % size
-        visited[here] = places if in_order and number == 0 else permuted(places, size, order_key(key, number))
-    return visited
+    if in_order and begin < size:
+        first = np.arange(begin, min(end, size), dtype=np.int64)
+        return np.concatenate([first, _visited(size, Stretch(size, end), key, in_order)])
+    return streamed(begin, end, size, key)
 
 
 def _sample_lengths(mixture: Mixture, store: Int, sample: Int) -> Int:

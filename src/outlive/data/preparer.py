@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -28,9 +28,10 @@ from outlive.data.sources import SourceFiles, resolve
 from outlive.data.store import VERSION, Store
 from outlive.data.workers import Workers
 from outlive.run.config import Source
-from outlive.run.errors import InputError
+from outlive.run.errors import InputError, WorkError
 from outlive.run.files import hash_json, place_folder, write_atomic
 from outlive.run.notes import to_stderr
+from outlive.run.sizes import counted
 from outlive.text.fast_tokenizer import TokenizeWith, tokenize_with
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
@@ -156,7 +157,7 @@ class _Build:
         mine = self.preparer
         if mine.tokenize_with == "fastokens" or self.all_bytes > MIN_BYTES:  # its self-test takes a moment
             tokenize_with(mine.tokenizer, mine.tokenize_with, mine.say)
-        with unfinished(self.folders["train"], self.alone) as folder:
+        with unfinished(self.folders["train"], self.alone) as folder, self._telling_what_stays(folder):
             recipe = self._recipe()
             fold = self._fold(folder, recipe)
             read = ReadCounts()
@@ -174,6 +175,20 @@ class _Build:
             fold.close(read, {**self.preparer.about(self.files.identity), **self.files.about})
             for side, final in self.folders.items():
                 place_folder(folder / side, final, if_exists="keep")
+
+    @contextmanager
+    def _telling_what_stays(self, folder: Path) -> Iterator[None]:
+        """Where the work fails or is interrupted, say how much of it the next start goes on from."""
+        try:
+            yield
+        except (WorkError, MemoryError, KeyboardInterrupt, SystemExit) as error:
+            if self.alone and (rows := _saved_rows(folder)):
+                kept = f"{counted(rows, 'row')} prepared so far, and kept: the next start goes on from there"
+                if isinstance(error, WorkError):
+                    error.fix = f"{error.fix}; {kept}" if error.fix else kept
+                else:
+                    self.preparer.say(f"{self.files.name}: {kept}")
+            raise
 
     def _is_another(self) -> bool:
         """Whether the rows are others than those that the stores are named after."""
@@ -200,7 +215,8 @@ class _Build:
             if state.get("names") != self._names:  # they are in the samples' ids
                 raise Damaged("its rows were in files of other names")
             fold = Fold(folder, sides, ledger, recipe.reader.every_row, state)
-            self.preparer.say(f"{self.files.name}: going on after the {fold.ledger.rows:,} rows that are prepared")
+            before = counted(fold.ledger.rows, "row")
+            self.preparer.say(f"{self.files.name}: going on after the first {before}, prepared before")
             return fold
         except FileNotFoundError:
             pass
@@ -280,10 +296,24 @@ def _save_state(folder: Path, state: dict[str, Any]) -> None:
 
 def saved_state(folder: Path) -> dict[str, Any]:
     """What was saved last of an unfinished store. Raises FileNotFoundError where nothing was, and Damaged."""
-    saved = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    if hash_json(saved["state"]) != saved["hash"]:
+    try:
+        saved = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        is_whole = hash_json(saved["state"]) == saved["hash"]
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Damaged(f"{STATE}: {type(error).__name__}: {error}") from None
+    if not is_whole:
         raise Damaged(f"{STATE} is not as it was written")
     return dict(saved["state"])
+
+
+def _saved_rows(folder: Path) -> int:
+    """How many rows of an unfinished store the next builder need not prepare."""
+    try:
+        return int(saved_state(folder)["ledger"]["rows"])
+    except (OSError, Damaged, KeyError, TypeError, ValueError):
+        return 0
 
 
 def clear(folder: Path) -> None:

@@ -98,7 +98,7 @@ def conversation_of(
     conversation = read_conversation(value, ledger.format, naming if names_messages else None)
     unused = value.keys() - FORMATS[ledger.format].keys - columns
     if unused:
-        ledger.unused_columns.update(map(writable, unused))
+        ledger.unused_columns.update(sorted(map(writable, unused)))  # a set has another order in each process
     return conversation
 
 

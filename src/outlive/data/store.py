@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from outlive.data.record_batch import IGNORED, Column, as_numpy
-from outlive.run.errors import InputError
-from outlive.run.files import hash_file
+from outlive.data.record_batch import IGNORED, Column, as_numpy, schema
+from outlive.run.errors import InputError, WorkError
+from outlive.run.files import hash_file, hash_json
 
 VERSION = 3  # 2: the manifest has the files' sizes; 3: the ledger has lints, and more of a message is read
 MANIFEST = "manifest.json"
+HASH = "manifest_hash"  # of all other entries of the manifest: the files' hashes stand there
 
 
 class Store:
@@ -33,28 +34,25 @@ class Store:
 
     is_whole = True
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, verify: bool = False) -> None:
+        """Open a store. `verify`: read its files and compare them with their hashes first. Raises InputError."""
         self.folder = folder
-        try:
-            self.manifest: dict[str, Any] = dict(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            fix = "name a store's folder; `outlive prepare` prints it"
-            raise InputError("this is no store: it has no manifest.json", where=str(folder), fix=fix) from None
-        except (ValueError, TypeError) as error:
-            raise _damaged(folder / MANIFEST, error) from None
-        if self.manifest.get("store_version") != VERSION:
-            raise InputError(
-                f"the store has version {self.manifest.get('store_version')}; this version of outlive reads {VERSION}",
-                where=str(folder),
-                fix="nothing has to be mended: `outlive prepare` and `outlive train` build a new store from the rows, "
-                "beside this one, which can be deleted",
-            )
+        self.manifest = _read_manifest(folder)
         try:
             self._check_sizes()
             self.columns = {name: Column(**about) for name, about in self.manifest["columns"].items()}
+            names = list(self.manifest["files"])
         except (KeyError, TypeError, AttributeError) as error:
             raise _damaged(folder / MANIFEST, f"{type(error).__name__}: {error}") from None
-        self._hold([StoreFile(folder / name) for name in self.manifest["files"]])
+        if verify:
+            self.verify()
+        self._hold([self._open(folder / name) for name in names])
+
+    def _open(self, path: Path) -> StoreFile:
+        file = StoreFile(path)
+        if not file.schema.equals(schema(self.columns, with_weight="weight" in file.schema.names)):
+            raise _damaged(path, "its columns are not those of a store")
+        return file
 
     def refresh(self) -> bool:
         """Take in samples that came since; whether there are more. A finished store has them all."""
@@ -92,7 +90,11 @@ class Store:
     def verify(self) -> None:
         """Compare every file with its hash in the manifest. Raises InputError where one differs."""
         for name, expected in self.manifest["files"].items():
-            if hash_file(self.folder / name) != expected["xxh3_128"]:
+            try:
+                is_same = hash_file(self.folder / name) == expected["xxh3_128"]
+            except WorkError as error:
+                raise _damaged(self.folder / name, error.what) from None
+            if not is_same:
                 raise _damaged(self.folder / name, "its hash is another")
 
     def value(self, index: int, column: str) -> Any:
@@ -137,8 +139,12 @@ class StoreFile:
         try:
             with path.open("rb") as file:
                 self._mapped = mmap.mmap(file.fileno(), num_bytes or 0, access=mmap.ACCESS_READ)
-            self.batches: list[pa.RecordBatch] = list(pa.ipc.open_stream(pa.py_buffer(self._mapped)))
-        except (pa.ArrowInvalid, OSError, ValueError) as error:  # cut, emptied or gone
+            stream = pa.ipc.open_stream(pa.py_buffer(self._mapped))
+            self.schema: pa.Schema = stream.schema
+            self.batches: list[pa.RecordBatch] = list(stream)
+            for batch in self.batches:
+                batch.validate()
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:  # cut, emptied, gone, or other bytes
             raise _damaged(path, error) from None
         self.let_go()
 
@@ -147,6 +153,38 @@ class StoreFile:
         They are mapped again when they are read again."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def hash_of(manifest: Mapping[str, Any]) -> str:
+    """The hash of a manifest's content, its own entry left out."""
+    return hash_json({name: value for name, value in manifest.items() if name != HASH})
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest, as it was written. Raises InputError where there is none, of another version, and where a byte of
+    its content is another."""
+    path = folder / MANIFEST
+    try:
+        manifest: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
+        version = manifest.get("store_version")
+        is_whole = manifest.get(HASH) == hash_of(manifest)
+    except FileNotFoundError:
+        fix = "name a store's folder; `outlive prepare` prints it"
+        raise InputError("this is no store: it has no manifest.json", where=str(folder), fix=fix) from None
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise _damaged(path, error) from None
+    if version != VERSION:
+        raise InputError(
+            f"the store has version {version}; this version of outlive reads {VERSION}",
+            where=str(folder),
+            fix="nothing has to be mended: `outlive prepare` and `outlive train` build a new store from the rows, "
+            "beside this one, which can be deleted",
+        )
+    if HASH not in manifest:
+        raise _damaged(path, f"it has no {HASH}, as those of earlier versions of outlive")
+    if not is_whole:
+        raise _damaged(path, "its content is not what was written")
+    return manifest
 
 
 def largest_token(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:

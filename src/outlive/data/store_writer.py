@@ -15,7 +15,7 @@ import pyarrow as pa
 from outlive.data.appended import AppendedFile
 from outlive.data.record_batch import Column, SampleBatch, SampleRows, schema, with_weights
 from outlive.data.sample import Sample
-from outlive.data.store import MANIFEST, VERSION, StoreFile
+from outlive.data.store import HASH, MANIFEST, VERSION, StoreFile, hash_of
 from outlive.run.files import sibling, write_atomic
 
 BATCH_TOKENS = 2**22  # tokens of a record batch: far below the 2^31 that list offsets allow
@@ -126,7 +126,8 @@ class StoreWriter:
                 path.unlink()
 
     def close(self, about: Mapping[str, Any]) -> None:
-        """Write what is left, and the manifest: counts, size and hash of each file, `about` (settings, ledger …)."""
+        """Write what is left, and the manifest: counts, size and hash of each file, `about` (settings, ledger …),
+        and the hash of all that."""
         self._flush()
         self._close_file()
         manifest = {
@@ -139,7 +140,10 @@ class StoreWriter:
             "files": {file.path.name: {"size": file.size, "xxh3_128": file.hexdigest} for file in self._files},
             **about,
         }
-        write_atomic(self.folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
+        manifest = json.loads(json.dumps(manifest))  # hashed as it is read
+        write_atomic(
+            self.folder / MANIFEST, json.dumps({**manifest, HASH: hash_of(manifest)}, indent=1, ensure_ascii=False)
+        )
 
 
 class _StreamFile:

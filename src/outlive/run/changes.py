@@ -10,6 +10,7 @@ from typing import Any
 from outlive.run.config import Run, Section, plain
 from outlive.run.errors import InputError, nearest
 from outlive.run.resume_rules import KEYS, LEARNT, OTHER_DATA, OTHER_ROWS, ROUNDING, SHAPE, UNKNOWN, Kind
+from outlive.run.sizes import counted
 
 # Facts of the lock that are no keys of the run file: (the key to accept, why it matters).
 _CONTENTS = {
@@ -197,7 +198,7 @@ def _store_name(store: Mapping[str, Any]) -> str:
 
 
 def _counted(store: Mapping[str, Any]) -> str:
-    return f"{store.get('num_samples') or 0:,} samples, {store.get('num_tokens') or 0:,} tokens"
+    return f"{counted(store.get('num_samples') or 0, 'sample')}, {counted(store.get('num_tokens') or 0, 'token')}"
 
 
 def _names(stores: Sequence[Mapping[str, Any]]) -> str:

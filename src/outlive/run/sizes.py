@@ -1,4 +1,4 @@
-"""Numbers of bytes for people."""
+"""Numbers of bytes and of things, for people."""
 
 from __future__ import annotations
 
@@ -12,3 +12,8 @@ def size(num_bytes: float) -> str:
         if num_bytes < 1000 or unit == "TB":
             break
     return f"{num_bytes:.3g} {unit}" if num_bytes < 100 else f"{num_bytes:,.0f} {unit}"
+
+
+def counted(number: int, name: str) -> str:
+    """'1 token', '1,024 tokens'."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"

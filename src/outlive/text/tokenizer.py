@@ -81,6 +81,7 @@ class Tokenizer:
         except Exception as error:  # the library raises bare Exception for every malformed file
             what, fix = f"tokenizer.json can't be read: {error}", "get the file again from where the model is from"
             raise InputError(what, where=str(file), fix=fix) from error
+        _refuse_dropout(backend, file)
         try:
             special = _add_tokens(backend, config, folder)
             backend.encode_special_tokens = bool(config.get("split_special_tokens", False))
@@ -238,6 +239,20 @@ class Tokenizer:
     def _byte_level(self) -> bool:
         parts = (self._backend.decoder, self._backend.pre_tokenizer)
         return any("ByteLevel" in str(part) for part in parts if part is not None)
+
+
+def _refuse_dropout(backend: Backend, file: Path) -> None:
+    """Raise InputError for BPE that leaves out merges at random (Provilkov et al., 2020): the same text has other ids
+    each time, in the data and again where the model is served. It is not ours to switch off: checkpoints take the file
+    along, and servers read it."""
+    dropout = getattr(backend.model, "dropout", None)
+    if dropout:
+        raise InputError(
+            f"the tokenizer drops merges at random (model.dropout is {dropout:g}): the same text has other tokens each "
+            "time, so that no prompt of a server is what was trained",
+            where=str(file),
+            fix='set "dropout": null in it, in the section "model"',
+        )
 
 
 def _add_tokens(backend: Backend, config: dict[str, Any], folder: Path) -> dict[str, str]:

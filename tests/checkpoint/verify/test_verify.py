@@ -304,3 +304,12 @@ def test_a_checkpoint_and_a_run_stand_for_their_model(model: Path, tmp_path: Pat
     assert "other_hash" in run(str(tmp_path / "checkpoint")).stdout
     with pytest.raises(InputError):
         verify_folder(tmp_path / "nowhere")
+
+
+def test_the_page_names_every_kind() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "verify.md").read_text(encoding="utf-8")
+    assert {kind for kind in KINDS if f"`{kind}`" not in page} == {
+        "expected_missing",
+        "expected_extra",
+        "expected_shape",
+    }

@@ -268,3 +268,39 @@ def test_a_recipe_is_the_same_in_another_process(folder: Path, rows: Path) -> No
     assert again.template is not None
     assert template is not None
     assert again.template.hash == template.hash
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (WorkError("the disk is full", where="disk", fix="free some space"), True),
+        (KeyboardInterrupt(), True),
+        (SystemExit(143), True),
+        (InputError("a row is wrong"), False),
+        (AttributeError("our fault"), False),
+    ],
+)
+def test_what_is_prepared_stays_where_the_input_is_not_to_blame(
+    folder: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, kept: bool
+) -> None:
+    """A full disk or a worker that was killed costs none of the work that was done, and the user is told so."""
+    prepared(folder, tmp_path / "whole", data(rows, processes=1))
+    add = Fold.add
+
+    def failing(fold: Fold, made: Made) -> None:
+        if made.number == 9:
+            raise error
+        add(fold, made)
+
+    home, said = tmp_path / "home", list[str]()
+    with monkeypatch.context() as patch:
+        patch.setattr(Fold, "add", failing)
+        with pytest.raises(type(error)) as caught:
+            prepared(folder, home, data(rows, processes=1), say=said.append)
+    told = [*said, str(getattr(caught.value, "fix", ""))]
+    assert any("prepared so far, and kept" in text for text in told) == kept
+    assert bool(list((home / "stores").glob(".*.unfinished"))) == kept
+    said.clear()
+    prepared(folder, home, data(rows, processes=1), say=said.append)
+    assert ["going on after the" in note for note in said] == [True] * kept
+    assert contents(home) == contents(tmp_path / "whole")

@@ -28,7 +28,7 @@ def to_object(item: Item, tokenizer: Tokenizer | None, extra: dict[str, Any]) ->
     head: dict[str, Any] = {"row": item.row}
     if item.refusal is not None:
         refused = {"reason": item.refusal.reason, "detail": item.refusal.detail}
-        return head | extra | {"refused": refused}
+        return head | item.about | extra | {"refused": refused}
     head |= {"part": item.part, **extra}
     if tokenizer is None:
         return head | _conversation(item)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from outlive.cli.show.report_page import report_page
 from outlive.cli.show.style import page, table, text
 from outlive.cli.show.visible import Cell, Vocabulary, cells, with_signs
+from outlive.run.sizes import counted
 
 if TYPE_CHECKING:
     from outlive.run.engine import TokensAndWeights
@@ -63,7 +64,8 @@ def first_batch_page(tokenizer: Vocabulary, packs: TokensAndWeights, about: Mapp
         if len(packs.tokens) != 1
         else "one pack of the first step as it is"
     )
-    lead = f"<h1>First batch</h1><p>The {first} trained on: {total:,} tokens, {_share(num_targets, total)}.</p>"
+    size = f"{counted(total, 'token')}, {_share(num_targets, total)}"
+    lead = f"<h1>First batch</h1><p>The {first} trained on: {size}.</p>"
     body = lead + table(dict(about)) + LEGEND + "".join(sections)
     return page("First batch", body, STYLE, SCRIPT)
 
@@ -76,13 +78,14 @@ def _pack(
         size = len(list(run))
         cut = slice(place, place + size)
         if segment < 0:
-            parts.append(f'<div class="segment"><p>{size:,} tokens of padding</p></div>')
+            padding = counted(size, "token")
+            parts.append(f'<div class="segment"><p>{padding} of padding</p></div>')
         else:
             number += 1
             parts.append(segment_html(tokenizer, f"sample {number}", tokens[cut], weights[cut]))
         place += size
     num_targets = sum(1 for weight in weights if weight > 0)
-    facts = f"{len(tokens):,} tokens in {number} sample{'' if number == 1 else 's'}, {_share(num_targets, len(tokens))}"
+    facts = f"{counted(len(tokens), 'token')} in {counted(number, 'sample')}, {_share(num_targets, len(tokens))}"
     return (
         f'<section class="pack"><h2>{text(title)} <span class="soft">· {facts}</span></h2>'
         f"{_bar(num_targets, len(tokens))}<div>{''.join(parts)}</div></section>"
@@ -92,7 +95,7 @@ def _pack(
 def segment_html(tokenizer: Vocabulary, title: str, tokens: Sequence[int], weights: Sequence[float]) -> str:
     """One sample under its title. weights[t] belongs to tokens[t] as a target."""
     num_targets = sum(1 for weight in weights if weight > 0)
-    facts = f"{text(title)} · {len(tokens):,} tokens, {_share(num_targets, len(tokens))}"
+    facts = f"{text(title)} · {counted(len(tokens), 'token')}, {_share(num_targets, len(tokens))}"
     shown = tokens_html(cells(tokenizer, tokens, weights))
     return f'<div class="segment"><p>{facts}</p><div class="tokens">{shown}</div></div>'
 
@@ -120,4 +123,4 @@ def _bar(part: int, whole: int) -> str:
 
 
 def _share(num_targets: int, num_tokens: int) -> str:
-    return f"{num_targets:,} targets ({num_targets / max(1, num_tokens):.0%})"
+    return f"{counted(num_targets, 'target')} ({num_targets / max(1, num_tokens):.0%})"

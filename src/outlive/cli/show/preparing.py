@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -18,23 +20,33 @@ FIRST_SECONDS = 1.0  # what is done sooner is not worth a bar
 
 
 class Preparing:
-    """Shows how far each source is. Use as a context manager, so that the live line is taken away at the end."""
+    """Shows how far each source is. Use as a context manager, so that the live line is taken away at the end.
+
+    In it SIGTERM ends the process as Ctrl-C does, by an exception: what was prepared is kept, and that is said.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._bar: Any = None
         self._task: Any = None
         self._source = ""
+        self._previous: Any = None  # what SIGTERM did before
         self._begun = self._told = time.monotonic()
         self._first_bytes = self._first_tokens = 0
 
     def __enter__(self) -> Preparing:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            self._previous = signal.signal(signal.SIGTERM, _end)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop()
+        if self._previous is not None:
+            signal.signal(signal.SIGTERM, self._previous)
+            self._previous = None
 
     def say(self, note: str) -> None:
         """A note on a line of its own, above the live line."""
@@ -83,3 +95,7 @@ class Preparing:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)  # the code that a shell reports for it

@@ -16,8 +16,8 @@ from outlive.cli.show.chart import Rule, Series, joined, line_chart, smooth
 from outlive.cli.show.progress import duration
 from outlive.cli.show.style import page, table, text
 from outlive.cli.show.summary import Summary, current, summarise
-from outlive.cli.show.terminal import counted
 from outlive.run.folder import RunFolder
+from outlive.run.sizes import counted
 
 if TYPE_CHECKING:
     from outlive.run.metrics import Record

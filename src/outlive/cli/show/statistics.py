@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from outlive.run.sizes import counted
+
 if TYPE_CHECKING:
     from outlive.cli.open_target import Item
 
@@ -29,7 +31,7 @@ class Lengths:
             return
         num_tokens, ordered = sum(self.lengths), sorted(self.lengths)
         yield (
-            f"{len(ordered):,} samples, {num_tokens:,} tokens, {self.num_targets:,} of them targets "
+            f"{counted(len(ordered), 'sample')}, {counted(num_tokens, 'token')}, {self.num_targets:,} of them targets "
             f"({self.num_targets / num_tokens:.1%})"
         )
         yield f"tokens of a sample: {ordered[0]} to {ordered[-1]}, median {ordered[len(ordered) // 2]}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from rich.console import Console
 from rich.text import Text
 
 from outlive.cli.show.visible import Stretch, Vocabulary, cells, signed, stretches, with_signs
+from outlive.run.sizes import counted
 
 if TYPE_CHECKING:
     from outlive.data.conversation import Conversation
@@ -132,20 +133,30 @@ def show_ledger(console: Console, ledgers: Sequence[Ledger]) -> None:
             style = "yellow" if line.startswith("  left out") else "cyan" if line.startswith("  worth a look") else ""
             console.print(Text(f"  {signed(line.strip())}", style), soft_wrap=True)
         for row in ledger.examples:
-            place = f"line {row['line']}: {row['reason']}: {row['detail']}"
-            console.print(Text(f"    {signed(place)}", SIGN), soft_wrap=True)
+            place = f"{row['file']}:{row['line']}" if row.get("file") else f"line {row['line']}"
+            told = f"{place}: {row['reason']}: {row['detail']}"
+            console.print(Text(f"    {signed(told)}", SIGN), soft_wrap=True)
 
 
-def show_facts(console: Console, facts: dict[str, str]) -> None:
-    """Print names and values in two columns."""
+Table = Sequence[Sequence[str]]  # rows of cells
+
+
+def show_facts(console: Console, facts: Mapping[str, str | Table]) -> None:
+    """Print names and values in two columns. A value of several lines is a table, all but its last column flush right."""
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
-        console.print(Text.assemble((f"{name:<{width}}", "cyan"), f"  {signed(value)}"), soft_wrap=True)
+        lines = [signed(value)] if isinstance(value, str) else _laid_out(value)
+        for place, line in enumerate(lines):
+            console.print(Text.assemble((f"{'' if place else name:<{width}}", "cyan"), f"  {line}"), soft_wrap=True)
 
 
-def counted(number: int, name: str) -> str:
-    """'1 token', '1,024 tokens'."""
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
+def _laid_out(rows: Table) -> list[str]:
+    cleaned = [[signed(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cleaned, strict=True)]
+    return [
+        "  ".join([*(f"{cell:>{width}}" for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
+        for row in cleaned
+    ]
 
 
 def targets(num_targets: int, num_tokens: int) -> str:

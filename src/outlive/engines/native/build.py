@@ -13,6 +13,7 @@ import torch
 
 from outlive.data.batch import make_batch
 from outlive.data.growing import open_store
+from outlive.data.mixing_notes import notes_on
 from outlive.data.plan import Cursor, Layout, Mixture
 from outlive.data.prepare import (
     Prepared,
@@ -85,8 +86,7 @@ def get_ready(
     get = prepare_meanwhile if run.data.train_while_preparing else prepare
     prepared = get(run.data, tokenizer, template, find_method(run.method).columns, say, progress)
     source, notes = _source(run, place, prepared, read_start(resume_from))
-    if run.data.validation is not None and prepared.validation is None:
-        notes.append("no validation rows: the share is too small for so few rows")
+    notes += notes_on(run, prepared)
     return Ready(run, place, tokenizer, template, prepared, source, notes)
 
 
