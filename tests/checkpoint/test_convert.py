@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from outlive.checkpoint.convert import convert, weights_of
+from outlive.checkpoint.convert import GGUF_FILE, convert, weights_of
 from outlive.checkpoint.families.table import family_of
 from outlive.checkpoint.formats.detect import open_checkpoint
 from outlive.checkpoint.model import Model
@@ -94,6 +94,59 @@ def test_a_state_dict_of_torch(model: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "made").exists()
     convert(open_checkpoint(tmp_path / "state.pt"), tmp_path / "made", "huggingface", like=model)
     assert same(model, tmp_path / "made")
+
+
+KINDS = {
+    "llama": {},
+    "llama, tied": {"tie_word_embeddings": True},
+    "llama with biases": {"attention_bias": True, "mlp_bias": True},
+    "llama with another head": {"head_dim": 16},
+    "qwen2": {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]},
+    "qwen3": {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": 16},
+    "llama 3.1": {"rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gguf_there_and_back(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    model = folder_of(
+        tmp_path / "model", {**SIZES, "rms_norm_eps": 1e-5, "max_position_embeddings": 512, **KINDS[kind]}
+    )
+    convert(open_checkpoint(model), tmp_path / "gguf", "gguf")
+    found = convert(open_checkpoint(tmp_path / "gguf" / GGUF_FILE), tmp_path / "back", "huggingface")
+    assert same(model, tmp_path / "back")
+    mine, theirs = (json.loads((folder / "config.json").read_text()) for folder in (model, tmp_path / "back"))
+    for key in mine.keys() - {"rope_parameters"}:
+        assert theirs[key] == mine[key], key
+    assert found.texts["tokenizer.json"]
+    texts = ["Hello there, 12 tokens!", "<|im_start|>user\nHi<|im_end|>\n"]
+    tokenizers = [Tokenizer.load(folder) for folder in (model, tmp_path / "back")]
+    assert [tokenizers[0].encode(text) for text in texts] == [tokenizers[1].encode(text) for text in texts]
+    if kind == "llama 3.1":
+        assert theirs["rope_parameters"]["factor"] == 8.0
+        assert theirs["rope_theta"] == 5e5
+
+
+def test_eight_bits_are_of_gguf_alone(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    with pytest.raises(InputError, match="q8_0 is a format of GGUF files"):
+        convert(open_checkpoint(model), tmp_path / "made", "huggingface", dtype="q8_0")
+    convert(open_checkpoint(model), tmp_path / "made", "gguf", dtype="q8_0")
+    back = open_checkpoint(tmp_path / "made").tensors
+    norms = {name for name in back if name.endswith("norm.weight")}
+    assert norms
+    assert all(back[name].dtype == "float32" for name in norms)
+
+
+def test_what_gguf_can_not_say_is_refused(tmp_path: Path) -> None:
+    moe = folder_of(tmp_path / "moe", MOE)
+    with pytest.raises(InputError, match="no header is made for GGUF files of the architecture 'qwen3moe'"):
+        convert(open_checkpoint(moe), tmp_path / "made", "gguf")
+    assert not (tmp_path / "made").exists()
 
 
 SAMPLE = {

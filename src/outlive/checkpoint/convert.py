@@ -11,6 +11,10 @@ from typing import Any, Literal
 from outlive.checkpoint.building import building_checkpoint
 from outlive.checkpoint.families.table import family_of
 from outlive.checkpoint.formats.dcp_write import write_dcp
+from outlive.checkpoint.formats.gguf_config import config_of, header_of
+from outlive.checkpoint.formats.gguf_tokenizer import tokenizer_files
+from outlive.checkpoint.formats.gguf_tokenizer_write import tokenizer_kv
+from outlive.checkpoint.formats.gguf_write import Type, kv_for, types_for, write_gguf
 from outlive.checkpoint.formats.huggingface import CONFIG, read_json
 from outlive.checkpoint.model import Model
 from outlive.checkpoint.model_folder import copy_beside, write_model_folder
@@ -19,19 +23,23 @@ from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.checkpoint.write import Dtype
 from outlive.run.errors import InputError
 
-Target = Literal["huggingface", "dcp"]
+Target = Literal["huggingface", "dcp", "gguf"]
+GGUF_FILE = "model.gguf"
 Layout = Literal["original", "fused"]
+Format = Literal["bf16", "fp16", "fp32", "q8_0"]
 _TRIED = 16  # names that show what an application put before all of them
 _OPTIMIZER = ("optim.", "optimizer.", "optimizer_state_dict.", "optimizers.", "optim_state_dict.")
 
 
 @dataclass
 class Weights:
-    """A model's tensors under canonical names. `left`: the names of what is no part of it; `notes`: for the user."""
+    """A model's tensors under canonical names. `beside`: folders with tokenizer and template; `texts`: these as files,
+    where the checkpoint itself has them. `left`: the names of what is no part of it; `notes`: for the user."""
 
     tensors: dict[str, Tensor]
     config: Mapping[str, Any]
     beside: list[Path]
+    texts: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -40,6 +48,8 @@ def weights_of(model: Model, like: Path | None, layout: Layout = "original") -> 
     """The weights of a checkpoint of any format. `like`: a folder with the config, tokenizer and template that the
     checkpoint itself does not have. Raises InputError where there is no config, or tensors do not fit it."""
     config = dict(model.config)
+    if model.format == "gguf" and like is None:
+        config = config_of(model.metadata, model.tensors, str(model.folder))
     if like is not None:
         config = read_json(like / CONFIG)
     elif not config and (model.folder / CONFIG).is_file():
@@ -53,8 +63,13 @@ def weights_of(model: Model, like: Path | None, layout: Layout = "original") -> 
     beside = [folder for folder in (like, model.folder) if folder is not None]
     family = family_of(config)
     expected = family.expected(config)
-    named, left = _unwrapped(model.tensors, set(expected))
-    found = Weights(family.canonical(named, config), config, beside, left)
+    if model.format == "gguf":
+        named, left = family.from_gguf(model.tensors, config), list[str]()
+    else:
+        named, left = _unwrapped(model.tensors, set(expected))
+    found = Weights(family.canonical(named, config), config, beside, left=left)
+    if model.format == "gguf" and like is None:
+        found.texts = tokenizer_files(model.metadata, str(model.folder))
     _check(found, expected, model.folder)
     found.tensors = {name: found.tensors[name] for name in expected if name in found.tensors} | {
         name: tensor for name, tensor in found.tensors.items() if name not in expected
@@ -98,27 +113,61 @@ def _check(found: Weights, expected: Mapping[str, tuple[int, ...]], folder: Path
 
 
 def convert(
-    model: Model, target: Path, to: Target, *, like: Path | None = None, dtype: Dtype | None = None,
+    model: Model, target: Path, to: Target, *, like: Path | None = None, dtype: Format | None = None,
     layout: Layout = "original",
 ) -> Weights:  # fmt: skip
     """Write a checkpoint in another format; the folder appears whole or not at all. Blocks of 8 MiB are in memory.
 
     Raises InputError where `target` exists or the source is not whole, WorkError where the disk refuses.
     """
+    if dtype == "q8_0" and to != "gguf":
+        raise InputError("q8_0 is a format of GGUF files", where="--dtype", fix="add --to gguf, or take bf16")
     if os.path.lexists(target):
         raise InputError("this exists already", where=str(target), fix="name a folder that does not exist yet")
     about = {"made_by": "convert", "from": str(model.folder), "format": model.format}
+    plain: Dtype | None = None if dtype == "q8_0" else dtype
     if to == model.format == "dcp":
-        return _whole(model, target, about, like, dtype)
+        return _whole(model, target, about, like, plain)
     found = weights_of(model, like, layout)
     if to == "huggingface":
-        write_model_folder(target, found.tensors, found.config, sources=found.beside, about=about, dtype=dtype)
+        write_model_folder(
+            target, found.tensors, found.config, sources=found.beside, about=about, dtype=plain, texts=found.texts
+        )
+        return found
+    if to == "gguf":
+        _write_gguf(target, found, about, dtype)
         return found
     finite = [name for name, tensor in found.tensors.items() if DTYPES[tensor.dtype].is_float]
     with building_checkpoint(target, about) as building:
-        write_dcp(building, found.tensors, dtype=dtype, finite=finite)
-        copy_beside(building, found.config, found.beside)
+        write_dcp(building, found.tensors, dtype=plain, finite=finite)
+        copy_beside(building, found.config, found.beside, found.texts)
     return found
+
+
+def _write_gguf(target: Path, found: Weights, about: Mapping[str, Any], dtype: str | None) -> None:
+    family = family_of(found.config)
+    tensors = family.to_gguf(found.tensors, found.config)
+    kind = _GGUF_TYPES[dtype] if dtype else _own_type(found.tensors)
+    folder = next((one for one in found.beside if (one / "tokenizer.json").is_file()), None)
+    if folder is None:
+        fix = "name a folder with its tokenizer.json: --like DIR"
+        raise InputError("a GGUF file needs the tokenizer", where=str(target), fix=fix)
+    kv = {**header_of(found.config, family.architecture), **kv_for(kind)}
+    kv |= tokenizer_kv(folder, found.config["vocab_size"])
+    with building_checkpoint(target, about) as building:
+        write_gguf(building, GGUF_FILE, tensors, kv, types=types_for(tensors, kind))
+
+
+_GGUF_TYPES: dict[str, Type] = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
+
+
+def _own_type(tensors: Mapping[str, Tensor]) -> Type:
+    """The type of most of the elements."""
+    sizes: dict[str, int] = {}
+    for tensor in tensors.values():
+        sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.size
+    own = max(sizes, key=lambda name: sizes[name])
+    return {"float32": "F32", "float16": "F16"}.get(own, "BF16")  # type: ignore[return-value]
 
 
 def _whole(model: Model, target: Path, about: Mapping[str, Any], like: Path | None, dtype: Dtype | None) -> Weights:
@@ -128,5 +177,5 @@ def _whole(model: Model, target: Path, about: Mapping[str, Any], like: Path | No
         items, paths = dict(model.metadata["items"]), model.metadata["paths"]
         write_dcp(building, found.tensors, items=items, paths=paths, dtype=dtype)
         if like is not None:
-            copy_beside(building, read_json(like / CONFIG), found.beside)
+            copy_beside(building, read_json(like / CONFIG), found.beside, {})
     return found

@@ -30,9 +30,11 @@ def write_model_folder(
     sources: Sequence[Path],
     about: Mapping[str, Any],
     dtype: Dtype | None = None,
+    texts: Mapping[str, str] | None = None,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
-    """Write the folder `final`: it appears whole, with its manifest, or not at all.
+    """Write the folder `final`: it appears whole, with its manifest, or not at all. `texts` stand for files of
+    `sources`.
 
     Each tensor is written in its own dtype, or the floating ones in `dtype`. Tokenizer and template are copied from the
     first of `sources` that has a tokenizer.json, the generation config from the first that has one, code that the
@@ -40,15 +42,21 @@ def write_model_folder(
     disk refuses and where a weight is not finite.
     """
     with building_checkpoint(final, about) as building:
-        copy_beside(building, both_spellings(dict(config), SHORT[dtype] if dtype else _dtype(tensors)), sources)
+        named = both_spellings(dict(config), SHORT[dtype] if dtype else _dtype(tensors))
+        copy_beside(building, named, sources, texts or {})
         _write_weights(building, tensors, dtype, max_shard_bytes)
 
 
-def copy_beside(building: Building, config: Mapping[str, Any], sources: Sequence[Path]) -> None:
-    """Write config.json, and copy what belongs beside weights from `sources`: see `write_model_folder`."""
+def copy_beside(
+    building: Building, config: Mapping[str, Any], sources: Sequence[Path], texts: Mapping[str, str]
+) -> None:
+    """Write config.json and `texts`, and copy what else belongs beside weights: see `write_model_folder`."""
     building.text("config.json", json.dumps(config, indent=2, ensure_ascii=False))
-    for name, source in _copied(sources).items():
-        building.copy(name, source)
+    for name, text in texts.items():
+        building.text(name, text)
+    for name, source in _copied(sources, bool(config.get("auto_map"))).items():
+        if name not in texts:
+            building.copy(name, source)
 
 
 def _dtype(tensors: Mapping[str, Tensor]) -> str | None:
@@ -60,14 +68,14 @@ def _dtype(tensors: Mapping[str, Tensor]) -> str | None:
     return sizes.most_common(1)[0][0] if sizes else None
 
 
-def _copied(sources: Sequence[Path]) -> dict[str, Path]:
+def _copied(sources: Sequence[Path], with_code: bool) -> dict[str, Path]:
     tokenizer = next((source for source in sources if (source / "tokenizer.json").is_file()), sources[-1])
     generation = next((source for source in sources if (source / _GENERATION).is_file()), sources[-1])
     last = sources[-1]
     wanted = {name: tokenizer / name for name in TOKENIZER_FILES if name != _GENERATION}
     wanted[_GENERATION] = generation / _GENERATION
     wanted |= {name: last / name for name in _OTHERS}
-    wanted |= {path.name: path for path in sorted(last.glob("*.py"))}
+    wanted |= {path.name: path for path in sorted(last.glob("*.py")) if with_code}
     return {name: path for name, path in wanted.items() if path.is_file()}
 
 

@@ -10,14 +10,14 @@ import typer
 
 
 def command(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="A folder, or a .bin or .pt file.")],
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="A folder, or a .bin, .pt or .gguf file.")],
     target: Annotated[Path, typer.Argument(metavar="DST", help="The folder that is made.")],
-    to: Annotated[Literal["huggingface", "dcp"], typer.Option(help="The format.")] = "huggingface",
+    to: Annotated[Literal["huggingface", "dcp", "gguf"], typer.Option(help="The format.")] = "huggingface",
     like: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where config, tokenizer and template are, if not in SRC.")
     ] = None,
     dtype: Annotated[
-        Literal["bf16", "fp16", "fp32"] | None, typer.Option(help="Of the weights; by default their own.")
+        Literal["bf16", "fp16", "fp32", "q8_0"] | None, typer.Option(help="Of the weights; by default their own.")
     ] = None,
     layout: Annotated[
         Literal["original", "fused"],
@@ -25,7 +25,7 @@ def command(
     ] = "original",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Write a checkpoint in another format: safetensors with config in both spellings, or torch DCP."""
+    """Write a checkpoint in another format: safetensors with config in both spellings, torch DCP or GGUF."""
     from outlive.checkpoint.convert import convert
     from outlive.checkpoint.formats.detect import open_checkpoint
 
