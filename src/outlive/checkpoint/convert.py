@@ -11,13 +11,14 @@ from typing import Any, Literal
 from outlive.checkpoint.building import building_checkpoint
 from outlive.checkpoint.families.table import family_of
 from outlive.checkpoint.formats.dcp_write import write_dcp
-from outlive.checkpoint.formats.gguf_config import config_of, header_of
+from outlive.checkpoint.formats.gguf_config import config_kv, config_of
 from outlive.checkpoint.formats.gguf_tokenizer import tokenizer_files
 from outlive.checkpoint.formats.gguf_tokenizer_write import tokenizer_kv
 from outlive.checkpoint.formats.gguf_write import Type, kv_for, types_for, write_gguf
 from outlive.checkpoint.formats.huggingface import CONFIG, read_json
 from outlive.checkpoint.model import Model
 from outlive.checkpoint.model_folder import copy_beside, write_model_folder
+from outlive.checkpoint.spellings import both_spellings
 from outlive.checkpoint.tensors.dtypes import DTYPES
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.checkpoint.write import Dtype
@@ -152,7 +153,7 @@ def _write_gguf(target: Path, found: Weights, about: Mapping[str, Any], dtype: s
     if folder is None:
         fix = "name a folder with its tokenizer.json: --like DIR"
         raise InputError("a GGUF file needs the tokenizer", where=str(target), fix=fix)
-    kv = {**header_of(found.config, family.architecture), **kv_for(kind)}
+    kv = {**config_kv(both_spellings(dict(found.config)), str(found.beside[0])), **kv_for(kind)}
     kv |= tokenizer_kv(folder, found.config["vocab_size"])
     with building_checkpoint(target, about) as building:
         write_gguf(building, GGUF_FILE, tensors, kv, types=types_for(tensors, kind))

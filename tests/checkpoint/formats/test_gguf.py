@@ -191,6 +191,7 @@ HOSTILE = {
     "a long array": raw(key(b"a", 9) + struct.pack("<IQ", 0, HUGE), num_values=1),
     "an array of texts": raw(key(b"a", 9) + struct.pack("<IQ", 8, HUGE), num_values=1),
     "deep arrays": raw(key(b"a", 9) + struct.pack("<IQ", 9, 1) * 1000 + bytes(20), num_values=1),
+    "many small arrays": raw(key(b"a", 9) + struct.pack("<IQ", 9, 40_000) + bytes(12) * 40_000, num_values=1),
     "an unknown type": raw(key(b"a", 99), num_values=1),
     "a key twice": raw((key(b"a", 0) + b"\0") * 2, num_values=2),
     "no UTF-8": raw(key(b"\xff", 0) + b"\0", num_values=1),

@@ -13,6 +13,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from outlive.checkpoint.formats.gguf import Quantised, open_gguf
+from outlive.checkpoint.formats.gguf_config import config_of
 from outlive.checkpoint.formats.gguf_tokenizer import tokenizer_files
 from outlive.checkpoint.formats.gguf_tokenizer_write import tokenizer_kv
 from outlive.checkpoint.tensors.dtypes import to_float32
@@ -79,3 +80,6 @@ def test_the_folder_that_the_older_conversion_makes(path: Path) -> None:
     files = tokenizer_files(open_gguf(path).metadata, str(path))
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert json.loads(files[name]) == json.loads((Path(folder) / name).read_text())
+    model, older = open_gguf(path), json.loads((Path(folder) / "config.json").read_text())
+    config = config_of(model.metadata, model.tensors, str(path))
+    assert config == {key: value for key, value in older.items() if key in config}

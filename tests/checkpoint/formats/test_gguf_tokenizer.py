@@ -222,6 +222,7 @@ def test_what_transformers_saves_is_written(tmp_path: Path) -> None:
 BAD_KV: dict[str, dict[str, Any]] = {
     "model": {"model": "llama"},
     "no model": {"model": None},
+    "model of an array": {"model": np.arange(3)},
     "pre": {"pre": "tekken"},
     "default": {"pre": "default"},
     "no pre": {"pre": None},

@@ -25,6 +25,9 @@ from outlive.run.errors import InputError
 
 MAX_HEADER = 1 << 26  # bytes: a vocabulary of 256,000 tokens with its merges takes less than 20 million
 _MAX_DEPTH = 4  # arrays in arrays
+# What a header may hold is bounded by the memory that it takes, too: in texts, of which the largest vocabularies have
+# 0.8 million with their merges; tensors, values and arrays in arrays take as much as several.
+_MAX_TEXTS, _TENSOR, _VALUE, _INNER_ARRAY = 1 << 21, 8, 8, 64
 _MAX_ALIGNMENT = 1 << 20
 _WINDOW = 1 << 20  # bytes of the file that are read at once
 _LEAST_VALUE, _LEAST_TENSOR = 8 + 4 + 1, 8 + 4 + 4 + 8  # bytes that each takes at least
@@ -59,7 +62,7 @@ def read_header(file: File) -> Header:
         big = version in (2 << 24, 3 << 24)
         what = "is one for machines with the big end first" if big else f"has version {version}"
         raise InputError(f"this GGUF file {what}", where=str(file.path), fix="use one of version 3, little end first")
-    num_tensors, num_values = cursor.count(_LEAST_TENSOR), cursor.count(_LEAST_VALUE)
+    num_tensors, num_values = cursor.count(_LEAST_TENSOR, _TENSOR), cursor.count(_LEAST_VALUE, _VALUE)
     kv: dict[str, Any] = {}
     types: dict[str, int] = {}
     for _ in range(num_values):
@@ -82,7 +85,7 @@ class Cursor:
 
     def __init__(self, file: File) -> None:
         self.file, self.place, self.size = file, 0, file.size
-        self._window, self._begin = b"", 0
+        self._window, self._begin, self._texts_left = b"", 0, _MAX_TEXTS
 
     def take(self, length: int) -> Array:
         """The next bytes, uint8. Raises InputError where there are not so many."""
@@ -108,11 +111,16 @@ class Cursor:
         except UnicodeDecodeError:
             raise damaged(self.file, f"a text that ends at byte {self.place:,} is no UTF-8") from None
 
-    def count(self, least: int) -> int:
-        """The next number of things that take `least` bytes each, or more."""
+    def count(self, least: int, texts: int = 0) -> int:
+        """The next number of things that take `least` bytes each, or more, and the memory of `texts` texts."""
         number = self.integer("<u8")
         if number * least > self.size - self.place:
             raise damaged(self.file, f"it says that {number:,} things follow at byte {self.place:,}, where its end is")
+        self._texts_left -= number * texts
+        if self._texts_left < 0:
+            raise damaged(
+                self.file, f"its header has more than {_MAX_TEXTS:,} texts, or things that take as much memory"
+            )
         return number
 
     def _reserve(self, length: int) -> None:
@@ -152,7 +160,7 @@ def _value(cursor: Cursor, code: int, depth: int = 0) -> Any:
 def _array(cursor: Cursor, depth: int) -> Any:
     code = cursor.integer("<u4")
     if code in (STRING, ARRAY):
-        number = cursor.count(8 if code == STRING else 12)
+        number = cursor.count(8, 1) if code == STRING else cursor.count(12, _INNER_ARRAY)
         return [_value(cursor, code, depth + 1) for _ in range(number)]
     if code not in SCALARS:
         raise damaged(cursor.file, f"an array before byte {cursor.place:,} has values of the type {code}")

@@ -60,7 +60,7 @@ def _rule(kv: Mapping[str, Any], where: str) -> Rule:
     kind, pre = kv.get(_G + "model"), kv.get(_G + "pre")
     if kind is None:
         raise InputError("this GGUF file has no tokenizer", where=where, fix=_FIX)
-    if kind != "gpt2" or not isinstance(pre, str) or pre not in RULES:
+    if not (isinstance(kind, str) and kind == "gpt2" and isinstance(pre, str) and pre in RULES):
         known = ", ".join(repr(name) for name in RULES)
         what = f"the tokenizer of this GGUF file (model {str(kind)[:40]!r}, pre {str(pre)[:40]!r}) follows a rule that"
         what += f" isn't known here, and a guess could change tokens unseen (known: model 'gpt2' with pre {known})"

@@ -135,6 +135,6 @@ def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
             raise InputError("the chat template is no UTF-8", where=str(path), fix="save it as UTF-8") from error
     template = config.get("chat_template")
     if isinstance(template, list):
-        named = {part.get("name"): part.get("template") for part in template if isinstance(part, dict)}
-        template = named.get("default")
+        parts = [part for part in template if isinstance(part, dict) and part.get("name") == "default"]
+        template = parts[0].get("template") if parts else None
     return template if isinstance(template, str) else None
