@@ -12,7 +12,7 @@ from pathlib import Path
 
 from outlive.data.leftovers import remove_leftovers
 from outlive.data.store import MANIFEST, Store
-from outlive.run.errors import InputError, WorkError
+from outlive.run.errors import InputError, NotTrusted, WorkError
 from outlive.run.files import disk_error, sibling
 from outlive.run.flock import lock, unlock
 
@@ -50,7 +50,8 @@ def only_builder(folders: Sequence[Path], say: Callable[[str], None]) -> Iterato
 def unfinished(final: Path, alone: bool) -> Iterator[Path]:
     """A folder beside `final` to build in, which stays when the process is stopped or killed: the next builder goes on
     in it. So it stays for work that failed, as on a full disk or when memory ran out. It is removed when the block ends
-    well, or by an error of the input, which would come again, or by a fault of ours, which what is there may cause.
+    well, or by an error of the input, which would come again, or by a fault of ours, which what is there may cause; and
+    where what is there may be wrong.
 
     `alone`: whether no other process builds the same; else the folder has a name of its own, and never stays.
     """
@@ -62,7 +63,8 @@ def unfinished(final: Path, alone: bool) -> Iterator[Path]:
     try:
         yield folder
     except BaseException as error:
-        if not alone or (isinstance(error, Exception) and not isinstance(error, WorkError | OSError | MemoryError)):
+        failed = isinstance(error, WorkError | OSError | MemoryError) and not isinstance(error, NotTrusted)
+        if not alone or (isinstance(error, Exception) and not failed):
             shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)

@@ -123,6 +123,10 @@ class WorkError(OutliveError):
     exit_code = 1
 
 
+class NotTrusted(WorkError):
+    """What was computed is wrong, and what was computed before may be wrong too: nothing of it is to be kept."""
+
+
 class Resumable(OutliveError):
     """The work stopped at a point from which it can go on. Exit code 75."""
 

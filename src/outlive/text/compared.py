@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer as Backend
 
-from outlive.run.errors import WorkError
+from outlive.run.errors import NotTrusted
 from outlive.text.tokenizer import Tokenizer
 
 KEY = "data.tokenize_with"
@@ -92,7 +92,7 @@ class Compared:
                 same = next((at for at, pair in enumerate(zip(theirs, true, strict=False)) if len(set(pair)) > 1), 0)
                 what = f"{self._name} gives other ids than tokenizers for the text {there}: at token {same} "
                 what += f"{theirs[same : same + 5]}, not {true[same : same + 5]}"
-                raise WorkError(what, where=KEY, fix=self._fix)  # no fault of the row, which would be left out for it
+                raise NotTrusted(what, where=KEY, fix=self._fix)  # no fault of the row, which would be left out for it
             place += COMPARED
         self._until_compared = place - len(texts)
 

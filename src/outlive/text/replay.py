@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from outlive.run.errors import WorkError
+from outlive.run.errors import NotTrusted
 from outlive.text.chat import Chat
 from outlive.text.learned import learn
 from outlive.text.refusal import Refusal
@@ -98,7 +98,7 @@ class Replays:
         elif (replay := self._known[structure]) is not None:
             found = replay.on(chat)
             if found is not None and found != proved:
-                raise WorkError(
+                raise NotTrusted(
                     f"a chat's spans are {proved}, those of its structure {found}",
                     where=self._template.name or "the chat template",
                     fix=f"set {NO_REPLAY}=1, which proves every chat by itself, and report the template",

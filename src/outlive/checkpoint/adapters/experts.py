@@ -97,7 +97,11 @@ def merged_experts(
                 fix=f"name the base that it was trained on{f' ({settings.base})' if settings.base else ''}",
             )
         if low.magnitude is not None or low.bias is not None:
-            raise InputError(f"{low.path}: DoRA and biases of experts are not known", where=settings.where)
+            raise InputError(
+                f"{low.path}: DoRA and biases of experts are not known",
+                where=settings.where,
+                fix="merge it with PEFT, or train it without these",
+            )
         left.remove(one)
         changed |= _add(low, one, tensors, settings, held, blockwise)
     return changed

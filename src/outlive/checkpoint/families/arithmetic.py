@@ -9,6 +9,7 @@ import numpy as np
 
 from outlive.checkpoint.families.names import filled, matching
 from outlive.checkpoint.families.operations import OnEach, Operation, Tensors, found, must, put
+from outlive.checkpoint.remedies import OWN_CONFIG
 from outlive.checkpoint.tensors.dtypes import DTYPES, Array, to_float32
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.checkpoint.tensors.views import Computed, Joined, Part, Scaled, Stacked, Transposed, Unstacked
@@ -73,7 +74,7 @@ class Dequantise(Operation):
         for scale, places in matching(tensors, self.scale):
             weight = filled(self.weight, places)
             if weight not in result:
-                raise InputError(f"there is {scale}, but no {weight} to go with it", where=scale)
+                raise InputError(f"there is {scale}, but no {weight} to go with it", where=scale, fix=OWN_CONFIG)
             tensor = result[weight]
             must(len(tensor.shape) == 2, weight, tensor, "a matrix")
             result[weight] = Scaled(tensor, result.pop(scale), self.block)

@@ -7,6 +7,7 @@ from outlive.checkpoint.families.operations import Operation, Permute
 from outlive.checkpoint.families.parts import Split, Unstack
 from outlive.checkpoint.families.settings import Settings
 from outlive.checkpoint.families.values import Rotary
+from outlive.checkpoint.remedies import OWN_CONFIG
 from outlive.run.errors import InputError
 
 LAYER, BLOCK = "model.layers.{layer}.", "blk.{layer}."
@@ -105,7 +106,9 @@ def sizes_of(settings: Settings) -> Sizes:
     hidden, heads = settings.number("hidden_size"), settings.count("num_attention_heads")
     keys = settings.count("num_key_value_heads", heads)
     if heads % keys:
-        raise InputError(f"config.json has {heads} attention heads, which {keys} key-value heads do not divide")
+        raise InputError(
+            f"config.json has {heads} attention heads, which {keys} key-value heads do not divide", fix=OWN_CONFIG
+        )
     head = settings.number("head_dim", max(hidden // heads, 1))
     return {
         "vocabulary": settings.number("vocab_size"),

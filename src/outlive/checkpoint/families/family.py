@@ -15,6 +15,7 @@ from outlive.checkpoint.families.names import filled, matching, places_of
 from outlive.checkpoint.families.operations import Operation, Rename, Tensors, applied, has_place, inverted, put
 from outlive.checkpoint.families.parts import Stack
 from outlive.checkpoint.families.settings import Settings, shown
+from outlive.checkpoint.remedies import OWN_CONFIG
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.run.errors import InputError
 
@@ -57,7 +58,9 @@ def block_of(config: Mapping[str, Any]) -> tuple[int, int]:
         return 128, 128
     if isinstance(block, list) and len(block) == 2 and all(type(one) is int and one > 0 for one in block):
         return block[0], block[1]
-    raise InputError(f"weight_block_size is {shown(block)} in config.json, where two numbers are expected")
+    raise InputError(
+        f"weight_block_size is {shown(block)} in config.json, where two numbers are expected", fix=OWN_CONFIG
+    )
 
 
 def nothing(sizes: Sizes) -> list[Operation]:
@@ -94,7 +97,9 @@ class Family:
         counts = {"layer": sizes["layers"], "expert": sizes.get("experts", 0), "block": sizes.get("blocks", 0)}
         total = sum(math.prod(counts[place] for place in places_of(row.name)) for row in self.rows)
         if total > MOST:
-            raise InputError(f"config.json describes {total:,} tensors; more than {MOST:,} are not supported")
+            raise InputError(
+                f"config.json describes {total:,} tensors; more than {MOST:,} are not supported", fix=OWN_CONFIG
+            )
         result = {}
         for row in self.rows:
             shape = tuple(sizes[size] for size in row.shape.split())
@@ -135,7 +140,7 @@ class Family:
         Those that are `ignored` are left out. InputError that names a tensor for which GGUF has no place.
         """
         if not self.architecture:
-            raise InputError(f"GGUF has no architecture for {self.name}")
+            raise InputError(f"GGUF has no architecture for {self.name}", fix=OWN_CONFIG)
         lost = self.not_in_gguf(tensors, config)
         if lost:
             what = f"GGUF has no place for {lost[0]} in the architecture {self.architecture}"
@@ -165,7 +170,9 @@ class Family:
         known = self._targets(config, current)
         for name in current:
             if name not in known:
-                raise InputError(f"{name} is not known in GGUF files of {self.architecture}", where=name)
+                raise InputError(
+                    f"{name} is not known in GGUF files of {self.architecture}", where=name, fix=OWN_CONFIG
+                )
         return applied(inverted(self._gguf(config)), current)
 
     def _dequantised(self, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Tensors:

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from outlive.checkpoint.families.names import Places, filled, matching, places_of
 from outlive.checkpoint.families.values import Inverse, Order, Ordered, Squeezed, Unsqueezed, index_of
+from outlive.checkpoint.remedies import OWN_CONFIG
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.checkpoint.tensors.views import Cast, Padded, Part, Taken
 from outlive.run.errors import InputError
@@ -62,14 +63,16 @@ def found(tensors: Mapping[str, Tensor], patterns: Sequence[str]) -> list[tuple[
         for name in names:
             if name not in tensors:
                 there = next(other for other in names if other in tensors)
-                raise InputError(f"there is {there}, but no {name} to go with it", where=name)
+                raise InputError(f"there is {there}, but no {name} to go with it", where=name, fix=OWN_CONFIG)
     return groups
 
 
 def must(condition: bool, name: str, tensor: Tensor, expected: str) -> None:
     """InputError where a tensor is not what is expected."""
     if not condition:
-        raise InputError(f"{name} has the shape {list(tensor.shape)}, where {expected} was expected", where=name)
+        raise InputError(
+            f"{name} has the shape {list(tensor.shape)}, where {expected} was expected", where=name, fix=OWN_CONFIG
+        )
 
 
 class OnEach(Operation):
@@ -137,7 +140,9 @@ class Permute(OnEach):
         must(fits, name, tensor, f"a length of {self.order.length} on axis {self.axis}")
         if self.order.length > _LONGEST:
             raise InputError(
-                f"{name} has {self.order.length} indices on axis {self.axis} to reorder: too many", where=name
+                f"{name} has {self.order.length} indices on axis {self.axis} to reorder: too many",
+                where=name,
+                fix=OWN_CONFIG,
             )
         index = index_of(self.order)
         return Taken(tensor, index) if self.axis == 0 else Ordered(tensor, index, self.axis)
@@ -209,7 +214,7 @@ class Convert(OnEach):
 
     def change(self, name: str, tensor: Tensor) -> Tensor:
         if tensor.dtype != self.before:
-            raise InputError(f"{name} is {tensor.dtype}, where {self.before} was expected", where=name)
+            raise InputError(f"{name} is {tensor.dtype}, where {self.before} was expected", where=name, fix=OWN_CONFIG)
         return Cast(tensor, self.after)
 
     @property

@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 
 from outlive.checkpoint.families.names import filled, matching
 from outlive.checkpoint.families.operations import Operation, Tensors, found, must, put
+from outlive.checkpoint.remedies import OWN_CONFIG
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.checkpoint.tensors.views import Joined, Part, Stacked, Unstacked
 from outlive.run.errors import InputError
@@ -103,7 +104,9 @@ class Stack(Operation):
                 lacking = next((index for index in range(self.count) if index not in names), self.count)
                 some = next(iter(names.values()))
                 what = f"{some} is one of {len(names)} of its kind; {self.count} are expected, number {lacking} "
-                raise InputError(what + ("is missing" if lacking < self.count else "is too many"), where=some)
+                raise InputError(
+                    what + ("is missing" if lacking < self.count else "is too many"), where=some, fix=OWN_CONFIG
+                )
             put(result, target, Stacked([result.pop(names[index]) for index in range(self.count)]))
         return result
 

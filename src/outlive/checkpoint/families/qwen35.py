@@ -12,6 +12,7 @@ from outlive.checkpoint.families.operations import Operation, Permute, Reprefix,
 from outlive.checkpoint.families.settings import Settings
 from outlive.checkpoint.families.values import Tiled
 from outlive.checkpoint.families.vision import QWEN_VISION, qwen_sizes
+from outlive.checkpoint.remedies import OWN_CONFIG
 from outlive.run.errors import InputError
 
 _DEFAULTS = {
@@ -44,7 +45,9 @@ def _sizes(settings: Settings) -> Sizes:
     sizes = sizes_of(settings)
     keys, values = settings.count("linear_num_key_heads"), settings.count("linear_num_value_heads")
     if values % keys:
-        raise InputError(f"config.json has {values} linear value heads, which {keys} key heads do not divide")
+        raise InputError(
+            f"config.json has {values} linear value heads, which {keys} key heads do not divide", fix=OWN_CONFIG
+        )
     key, value = settings.number("linear_key_head_dim"), settings.number("linear_value_head_dim")
     return {
         **sizes,

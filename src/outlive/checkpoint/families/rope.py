@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from outlive.checkpoint.families.settings import Settings, shown
+from outlive.checkpoint.remedies import OWN_CONFIG
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.checkpoint.tensors.views import Given
 from outlive.run.errors import InputError
@@ -68,18 +69,22 @@ def _scaling(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 def _number(rope: Mapping[str, Any], key: str) -> float:
     value = rope.get(key)
     if type(value) not in (int, float) or not 0 < value < 1e12:  # type: ignore[operator]
-        raise InputError(f"{key} of the rope scaling is {shown(value)} in config.json, where a number is expected")
+        raise InputError(
+            f"{key} of the rope scaling is {shown(value)} in config.json, where a number is expected", fix=OWN_CONFIG
+        )
     return float(value)  # type: ignore[arg-type]
 
 
 def _listed(rope: Mapping[str, Any], key: str) -> Any:
     values = rope.get(key)
     if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
-        raise InputError(f"{key} of the rope scaling in config.json is no list of numbers")
+        raise InputError(f"{key} of the rope scaling in config.json is no list of numbers", fix=OWN_CONFIG)
     try:
         return np.array(values, np.float32)
     except OverflowError as error:
-        raise InputError(f"{key} of the rope scaling in config.json holds a number that is too large") from error
+        raise InputError(
+            f"{key} of the rope scaling in config.json holds a number that is too large", fix=OWN_CONFIG
+        ) from error
 
 
 def _llama3(rope: Mapping[str, Any], config: Mapping[str, Any]) -> Any:
@@ -89,13 +94,15 @@ def _llama3(rope: Mapping[str, Any], config: Mapping[str, Any]) -> Any:
     heads = settings.number("num_attention_heads")
     size = settings.number("head_dim", max(settings.number("hidden_size") // heads, 1))
     if size > _MOST:
-        raise InputError(f"head_dim is {size} in config.json: more than {_MOST} are not supported")
+        raise InputError(f"head_dim is {size} in config.json: more than {_MOST} are not supported", fix=OWN_CONFIG)
     theta = rope.get("rope_theta", config.get("rope_theta", 10000.0))
     frequencies = 1.0 / _number({"rope_theta": theta}, "rope_theta") ** (np.arange(0, size, 2) / size)
     factor, old = _number(rope, "factor"), _number(rope, "original_max_position_embeddings")
     low, high = _number(rope, "low_freq_factor"), _number(rope, "high_freq_factor")
     if high <= low:
-        raise InputError("high_freq_factor of the rope scaling in config.json is not above low_freq_factor")
+        raise InputError(
+            "high_freq_factor of the rope scaling in config.json is not above low_freq_factor", fix=OWN_CONFIG
+        )
     waves = 2 * math.pi / frequencies
     smooth = np.clip((old / waves - low) / (high - low), 0.0, 1.0)
     return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from outlive.checkpoint.remedies import OWN_CONFIG
 from outlive.run.errors import InputError
 
 _MOST = 1 << 40
@@ -45,14 +46,16 @@ class Settings:
         if value is None:
             raise InputError(f"config.json has no {key}", fix="copy the model's own config.json into its folder")
         if type(value) is not int or not least <= value <= _MOST:
-            raise InputError(f"{key} is {shown(value)} in config.json, where a number from {least} on is expected")
+            raise InputError(
+                f"{key} is {shown(value)} in config.json, where a number from {least} on is expected", fix=OWN_CONFIG
+            )
         return value
 
     def count(self, key: str, default: int | None = None) -> int:
         """A number of things that are handled one by one: experts, heads."""
         number = self.number(key, default)
         if number > _WIDEST:
-            raise InputError(f"{key} is {number} in config.json: more than {_WIDEST} are not supported")
+            raise InputError(f"{key} is {number} in config.json: more than {_WIDEST} are not supported", fix=OWN_CONFIG)
         return number
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -60,14 +63,16 @@ class Settings:
         value = self.values.get(key)
         value = default if value is None else value
         if type(value) is not bool:
-            raise InputError(f"{key} is {shown(value)} in config.json, where true or false is expected")
+            raise InputError(f"{key} is {shown(value)} in config.json, where true or false is expected", fix=OWN_CONFIG)
         return value
 
     def layers(self, key: str = "num_hidden_layers") -> int:
         """How many layers there are."""
         number = self.number(key, least=0)
         if number > _DEEPEST:
-            raise InputError(f"{key} is {number} in config.json: more than {_DEEPEST} layers are not supported")
+            raise InputError(
+                f"{key} is {number} in config.json: more than {_DEEPEST} layers are not supported", fix=OWN_CONFIG
+            )
         return number
 
     def each(self, key: str, length: int) -> list[str]:
@@ -76,7 +81,9 @@ class Settings:
         if key not in self._lists:
             words = isinstance(value, list) and all(isinstance(one, str) for one in value)
             if not words or len(self.values[key]) != length:
-                raise InputError(f"{key} in config.json is not a list of {length} words, one for each layer")
+                raise InputError(
+                    f"{key} in config.json is not a list of {length} words, one for each layer", fix=OWN_CONFIG
+                )
             self._lists[key] = value
         found: list[str] = self._lists[key]
         return found
@@ -87,7 +94,7 @@ class Settings:
             value = self.values.get(key)
             value = [] if value is None else value
             if not isinstance(value, list) or not all(type(one) is int for one in value):
-                raise InputError(f"{key} in config.json is not a list of numbers")
+                raise InputError(f"{key} in config.json is not a list of numbers", fix=OWN_CONFIG)
             self._lists[key] = frozenset(value)
         found: frozenset[int] = self._lists[key]
         return found

@@ -12,6 +12,7 @@ from outlive.checkpoint.arrays import chunks, dtype_of
 from outlive.checkpoint.building import Building
 from outlive.checkpoint.formats.pickle_write import Called, Made, Named, Pairs, pickled
 from outlive.checkpoint.formats.torch_archive import MOST, OVERHEAD, write_tensor, write_value
+from outlive.checkpoint.remedies import OTHER_FORMAT
 from outlive.checkpoint.tensors.dtypes import DTYPES
 from outlive.checkpoint.tensors.tensor import Box, Tensor, blocks_of, extent
 from outlive.checkpoint.tensors.views import Given, Part
@@ -55,7 +56,7 @@ def write_dcp(
     """
     items, prefix = items or {}, f"{folder}/" if folder else ""
     if both := sorted(set(tensors) & set(items)):
-        raise InputError(f"{both[0]} is both a tensor and an item")
+        raise InputError(f"{both[0]} is both a tensor and an item", fix=OTHER_FORMAT)
     ours = {name: Given(tensor) if isinstance(tensor, np.ndarray) else tensor for name, tensor in tensors.items()}
     pieces = [_Piece(name, None, len(pickled(value))) for name, value in items.items()]
     for name, tensor in ours.items():

@@ -16,6 +16,7 @@ from outlive.checkpoint.formats.gguf_header import Header, damaged, read_header
 from outlive.checkpoint.formats.gguf_types import ELEMENTS, ElementType
 from outlive.checkpoint.formats.inside import regular_file
 from outlive.checkpoint.model import Model
+from outlive.checkpoint.remedies import COPY_AGAIN
 from outlive.checkpoint.tensors.dtypes import Array
 from outlive.checkpoint.tensors.stored import File, Stored
 from outlive.checkpoint.tensors.tensor import Box, Tensor, read_row_major
@@ -124,7 +125,9 @@ def _parts(path: Path) -> list[Path]:
         return [path]
     stem, number = split[1], int(split[3])
     if not 1 <= int(split[2]) <= number:
-        raise InputError(f"the file's name says that it is part {split[2]} of {number}", where=str(path))
+        raise InputError(
+            f"the file's name says that it is part {split[2]} of {number}", where=str(path), fix=COPY_AGAIN
+        )
     return [regular_file(path.with_name(f"{stem}-{part:05d}-of-{number:05d}.gguf")) for part in range(1, number + 1)]
 
 

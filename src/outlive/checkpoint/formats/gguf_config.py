@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from outlive.checkpoint.families.rope import llama3_scaling
+from outlive.checkpoint.remedies import OTHER_FORMAT
 from outlive.checkpoint.spellings import both_spellings
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.run.errors import InputError
@@ -92,14 +93,14 @@ def config_kv(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     architecture = config.get("model_type")
     if not isinstance(architecture, str) or architecture not in ARCHITECTURES:
         what = f"models of the type {str(architecture)[:40]!r} are not known here (known: {', '.join(ARCHITECTURES)})"
-        raise InputError(what, where=where)
+        raise InputError(what, where=where, fix=OTHER_FORMAT)
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
     if kind == "llama3" and architecture == "llama":
         kind = "default"  # it is said by a tensor: families/rope.py
     if kind != "default" or config.get("use_sliding_window"):
         what = f"the rope type {str(kind)[:40]!r}" if kind != "default" else "a sliding window"
-        raise InputError(f"{what} can't be written into a GGUF file here", where=where)
+        raise InputError(f"{what} can't be written into a GGUF file here", where=where, fix=OTHER_FORMAT)
     read: dict[str, Any] = {"rope_theta": rope.get("rope_theta", 10000.0), "num_key_value_heads": None} | dict(config)
     if read["num_key_value_heads"] is None:
         read["num_key_value_heads"] = read.get("num_attention_heads")
@@ -117,7 +118,7 @@ def config_kv(config: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _count(values: Mapping[str, Any], key: str, where: str) -> int:
     value = values.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 31:
-        raise InputError(f"{key} is {str(value)[:40]}, and should be a number above 0", where=where)
+        raise InputError(f"{key} is {str(value)[:40]}, and should be a number above 0", where=where, fix=OTHER_FORMAT)
     return value
 
 
@@ -125,5 +126,5 @@ def _real(values: Mapping[str, Any], key: str, where: str) -> float:
     """The shortest decimal of the same float32: 9.99999974e-06 is 1e-05."""
     value = values.get(key)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e38:
-        raise InputError(f"{key} is {str(value)[:40]}, and should be a number above 0", where=where)
+        raise InputError(f"{key} is {str(value)[:40]}, and should be a number above 0", where=where, fix=OTHER_FORMAT)
     return float(str(np.float32(value)))

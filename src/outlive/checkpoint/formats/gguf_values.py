@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from outlive.checkpoint.formats.gguf_types import ARRAY, BOOL, SCALARS, STRING
+from outlive.checkpoint.remedies import OTHER_FORMAT
 from outlive.run.errors import InputError
 
 _CODES = {np.dtype(raw): code for code, raw in SCALARS.items()}
@@ -20,7 +21,7 @@ def packed_text(text: str) -> bytes:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"the text {text[:40]!r} can't be written: {error.reason}") from None
+        raise InputError(f"the text {text[:40]!r} can't be written: {error.reason}", fix=OTHER_FORMAT) from None
     return struct.pack("<Q", len(data)) + data
 
 
@@ -35,7 +36,7 @@ def packed_value(key: str, value: Any) -> bytes | None:
     try:
         code, data = _packed(value, _U32)
     except (TypeError, ValueError, OverflowError, struct.error) as error:
-        raise InputError(f"{key} can't be written into a GGUF file: {str(error)[:200]}") from None
+        raise InputError(f"{key} can't be written into a GGUF file: {str(error)[:200]}", fix=OTHER_FORMAT) from None
     return struct.pack("<I", code) + data
 
 

@@ -23,6 +23,7 @@ from outlive.checkpoint.formats.gguf_types import (
     padded,
 )  # fmt: skip
 from outlive.checkpoint.formats.gguf_values import packed_text, packed_value
+from outlive.checkpoint.remedies import OTHER_FORMAT
 from outlive.checkpoint.tensors.dtypes import DTYPES, Array, cast, is_finite, to_float32
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.run.errors import InputError, WorkError
@@ -109,7 +110,7 @@ def _own_type(name: str, tensor: Tensor) -> str:
 def _alignment(kv: Mapping[str, Any]) -> int:
     value = int(kv.get("general.alignment", DEFAULT_ALIGNMENT))
     if value <= 0 or value & (value - 1):
-        raise InputError(f"general.alignment is {value}, and no power of two")
+        raise InputError(f"general.alignment is {value}, and no power of two", fix=OTHER_FORMAT)
     return value
 
 
@@ -133,9 +134,11 @@ def _check(name: str, tensor: Tensor, type_name: str) -> None:
         fix = "write floating tensors as one of " + ", ".join(TYPES)
         raise InputError(f"{name} is of {tensor.dtype} and can't be written as {type_name}", fix=fix)
     if len(tensor.shape) > MAX_AXES:
-        raise InputError(f"{name} has {len(tensor.shape)} axes, and tensors of GGUF files at most {MAX_AXES}")
+        raise InputError(
+            f"{name} has {len(tensor.shape)} axes, and tensors of GGUF files at most {MAX_AXES}", fix=OTHER_FORMAT
+        )
     if len(name.encode()) > MAX_NAME:
-        raise InputError(f"the name {name!r} is too long for llama.cpp: at most {MAX_NAME} bytes")
+        raise InputError(f"the name {name!r} is too long for llama.cpp: at most {MAX_NAME} bytes", fix=OTHER_FORMAT)
     block = ELEMENTS[CODES[type_name]].block
     if (tensor.shape[-1] if tensor.shape else 1) % block:
         fix = "write it as F16"

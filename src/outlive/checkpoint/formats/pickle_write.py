@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from outlive.checkpoint.remedies import OTHER_FORMAT
 from outlive.run.errors import InputError
 
 _MEMO_BYTE = 256
@@ -108,7 +109,7 @@ class _Writer:
         else:
             data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
             if len(data) > 255:
-                raise InputError("an integer of more than 255 bytes is not written into pickles")
+                raise InputError("an integer of more than 255 bytes is not written into pickles", fix=OTHER_FORMAT)
             self.parts.append(b"\x8a" + len(data).to_bytes(1, "little") + data)
 
     def _remembered(self, value: Named | str) -> None:

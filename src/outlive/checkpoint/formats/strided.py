@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from outlive.checkpoint.remedies import COPY_AGAIN
 from outlive.checkpoint.tensors.dtypes import DTYPES, Array
 from outlive.checkpoint.tensors.stored import File, Stored
 from outlive.checkpoint.tensors.tensor import Box, Tensor, extent
@@ -22,9 +23,9 @@ _EXPANDED = 1 << 24  # elements that a tensor may have beyond those that its sto
 def checked_shape(shape: object, what: str, where: str) -> tuple[int, ...]:
     """`shape` as a tuple, if it can be one. InputError else; `what` names the tensor."""
     if not isinstance(shape, (tuple, list)) or len(shape) > MAX_AXES or not all(type(size) is int for size in shape):
-        raise InputError(f"{what} has no shape", where=where)
+        raise InputError(f"{what} has no shape", where=where, fix=COPY_AGAIN)
     if any(size < 0 for size in shape) or math.prod(max(size, 1) for size in shape) > _MAX_ELEMENTS:
-        raise InputError(f"{what} has a shape that no tensor has", where=where)
+        raise InputError(f"{what} has a shape that no tensor has", where=where, fix=COPY_AGAIN)
     return tuple(shape)
 
 
@@ -72,7 +73,9 @@ def of_storage(
     last = first + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
     if first < 0 or min(strides, default=0) < 0 or last >= elements:
         raise InputError(
-            f"a tensor of shape {tuple(shape)} reaches out of its {elements:,} numbers", where=str(file.path)
+            f"a tensor of shape {tuple(shape)} reaches out of its {elements:,} numbers",
+            where=str(file.path),
+            fix=COPY_AGAIN,
         )
     if size > elements + _EXPANDED:
         what = f"a tensor repeats {elements:,} numbers until it has {size:,}"

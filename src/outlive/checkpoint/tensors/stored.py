@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from outlive.checkpoint.remedies import OWN_CONFIG
 from outlive.checkpoint.tensors.dtypes import DTYPES, Array
 from outlive.checkpoint.tensors.tensor import Box, Tensor, common, extent, read_row_major, slices, within
 from outlive.run.errors import InputError
@@ -104,7 +105,9 @@ class Stored(Tensor):
                 out[slices(within(shared, box))] = part
                 filled += part.size
         if filled != out.size:
-            raise InputError(f"{out.size - filled} of {out.size} elements are in none of the files, or in two")
+            raise InputError(
+                f"{out.size - filled} of {out.size} elements are in none of the files, or in two", fix=OWN_CONFIG
+            )
         return out
 
     def _of(self, piece: Piece, local: Box) -> Array:
@@ -151,7 +154,9 @@ class Ragged(Tensor):
             return found[0]
         whole = np.concatenate(found) if found else np.empty(0, dtype.raw)
         if len(whole) != end - begin:
-            raise InputError(f"{end - begin - len(whole)} elements from {begin} on are in none of the files")
+            raise InputError(
+                f"{end - begin - len(whole)} elements from {begin} on are in none of the files", fix=OWN_CONFIG
+            )
         return whole
 
     def _parts(self, begin: int, end: int) -> Iterator[Array]:

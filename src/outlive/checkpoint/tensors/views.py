@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from outlive.checkpoint.remedies import OWN_CONFIG
 from outlive.checkpoint.tensors.dtypes import DTYPES, Array, cast, to_float32
 from outlive.checkpoint.tensors.tensor import Box, Tensor, common, extent, slices, within
 from outlive.run.errors import InputError
@@ -37,7 +38,10 @@ class Part(Tensor):
     def along(cls, base: Tensor, axis: int, begin: int, end: int) -> Part:
         """The indices begin … end - 1 of one axis."""
         if not 0 <= begin <= end <= base.shape[axis]:
-            raise InputError(f"indices {begin} to {end} of axis {axis} do not exist in a tensor of shape {base.shape}")
+            raise InputError(
+                f"indices {begin} to {end} of axis {axis} do not exist in a tensor of shape {base.shape}",
+                fix=OWN_CONFIG,
+            )
         return cls(base, (*base.whole[:axis], (begin, end), *base.whole[axis + 1 :]))
 
     def read(self, box: Box) -> Array:
@@ -54,7 +58,7 @@ class Joined(Tensor):
             others = [part.shape[:axis] + part.shape[axis + 1 :], first.shape[:axis] + first.shape[axis + 1 :]]
             if part.dtype != first.dtype or others[0] != others[1]:
                 one, other = (f"{tensor.dtype} {tensor.shape}" for tensor in (first, part))
-                raise InputError(f"tensors of {one} and {other} can't be joined on axis {axis}")
+                raise InputError(f"tensors of {one} and {other} can't be joined on axis {axis}", fix=OWN_CONFIG)
         self.parts, self.axis, self.dtype = list(parts), axis, first.dtype
         length = sum(part.shape[axis] for part in parts)
         self.shape = (*first.shape[:axis], length, *first.shape[axis + 1 :])
@@ -79,7 +83,9 @@ class Stacked(Tensor):
         first = parts[0]
         for part in parts:
             if part.dtype != first.dtype or part.shape != first.shape:
-                raise InputError(f"{part.dtype} {part.shape} can't be stacked on {first.dtype} {first.shape}")
+                raise InputError(
+                    f"{part.dtype} {part.shape} can't be stacked on {first.dtype} {first.shape}", fix=OWN_CONFIG
+                )
         self.parts, self.dtype, self.shape = list(parts), first.dtype, (len(parts), *first.shape)
 
     def read(self, box: Box) -> Array:
@@ -93,7 +99,9 @@ class Unstacked(Tensor):
 
     def __init__(self, base: Tensor, index: int) -> None:
         if not 0 <= index < base.shape[0]:
-            raise InputError(f"index {index} does not exist on the first axis of a tensor of shape {base.shape}")
+            raise InputError(
+                f"index {index} does not exist on the first axis of a tensor of shape {base.shape}", fix=OWN_CONFIG
+            )
         self.base, self.index, self.dtype, self.shape = base, index, base.dtype, base.shape[1:]
 
     def read(self, box: Box) -> Array:
@@ -166,7 +174,10 @@ class Scaled(Tensor):
     def __init__(self, base: Tensor, scale: Tensor, block: tuple[int, int] = (128, 128)) -> None:
         blocks = tuple(-(-length // size) for length, size in zip(base.shape, block, strict=True))
         if scale.shape != blocks:
-            raise InputError(f"scales of shape {scale.shape} do not fit a matrix of {base.shape} in blocks of {block}")
+            raise InputError(
+                f"scales of shape {scale.shape} do not fit a matrix of {base.shape} in blocks of {block}",
+                fix=OWN_CONFIG,
+            )
         self.base, self.scale, self.block, self.shape = base, scale, block, base.shape
 
     def read(self, box: Box) -> Array:
@@ -185,7 +196,9 @@ class Computed(Tensor):
     def __init__(self, parts: Sequence[Tensor], make: Callable[[Sequence[Array]], Array], dtype: str) -> None:
         for part in parts:
             if part.shape != parts[0].shape:
-                raise InputError(f"tensors of shapes {part.shape} and {parts[0].shape} can't be combined")
+                raise InputError(
+                    f"tensors of shapes {part.shape} and {parts[0].shape} can't be combined", fix=OWN_CONFIG
+                )
         self.parts, self.make, self.dtype, self.shape = list(parts), make, dtype, parts[0].shape
 
     def read(self, box: Box) -> Array:
