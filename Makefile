@@ -12,7 +12,8 @@ quickstart: $(VENV)/.installed
 # Every test, on the tiny models that the tests make and on the quickstart's base model, which is fetched first.
 # Two processes with one thread each: torch's own threads would get in each other's way.
 test: $(VENV)/.installed
-	OUTLIVE_TEST_MODEL="$$($(BIN)/python examples/quickstart/base_model.py)" HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
+	OUTLIVE_TEST_MODEL="$$($(BIN)/python examples/quickstart/base_model.py)" \
+		OUTLIVE_TEST_GGUF="$$($(BIN)/python examples/quickstart/base_model.py --gguf)" HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
 		$(BIN)/python -m pytest -n 2 -rs
 
 lint: $(VENV)/.installed

