@@ -112,6 +112,8 @@ def mixing(given: Given) -> Result:
 class Lengths:
     """A store as far as a plan looks at it: lengths, each sample a group of its own."""
 
+    is_whole = True
+
     def __init__(self, lengths: Any) -> None:
         self.lengths = lengths
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
+from benchmarks import data_ours
 from benchmarks.data import CAPACITY, drawn_lengths, marked, ratio, table, varied
 
 from outlive.text.template import ChatTemplate
@@ -53,3 +57,11 @@ def test_the_marked_template_renders_the_same_text_and_marks_the_answers() -> No
         text, marks = twin.render_marked(chat["messages"])
         assert text == plain.render(chat["messages"])
         assert [text[start:end] for start, end in marks] == [chat["messages"][1]["content"] + "<|im_end|>"]
+
+
+def test_the_arms_that_plan_lengths(tmp_path: Path) -> None:
+    np.save(tmp_path / "lengths.npy", drawn_lengths(1000))
+    given = {"lengths": str(tmp_path / "lengths.npy"), "capacity": CAPACITY}
+    for arm in ("packing", "mixing"):
+        found = data_ours.ARMS[arm](given)
+        assert 0 < found["packs"] <= found["rows"]
