@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-import transformers
 from safetensors import safe_open
 
 from outlive.checkpoint.tensors.tensor import Tensor
@@ -29,6 +27,9 @@ ODD: dict[str, Any] = {
 
 def saved(folder: Path, config: Any, original: bool = True, seed: int = 0) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """A model of a config with no trivial weight, saved by transformers: the tensors on disk, and config.json."""
+    import torch
+    import transformers
+
     model = getattr(transformers, config.architectures[0])(config)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
