@@ -241,3 +241,12 @@ def test_the_verb(model: Path, tmp_path: Path) -> None:
     again = CliRunner().invoke(app, ["convert", str(model), str(tmp_path / "back")])
     assert again.exit_code == 2
     assert same(model, tmp_path / "back")
+
+
+def test_what_the_config_does_not_ask_for_is_told(model: Path, tmp_path: Path) -> None:
+    whole = open_checkpoint(model)
+    later = {"model.layers.7.mlp.up_proj.weight": Given(np.ones((101, 48), np.float32))}
+    more = Model(model, "huggingface", {**whole.tensors, **later}, whole.config)
+    found = convert(more, tmp_path / "made", "huggingface")
+    assert found.notes == ["1 tensors that the config does not ask for are there too, such as " + min(later)]
+    assert min(later) in open_checkpoint(tmp_path / "made").tensors

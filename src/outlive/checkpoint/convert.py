@@ -75,6 +75,8 @@ def weights_of(model: Model, like: Path | None, layout: Layout = "original") -> 
     found.tensors = {name: found.tensors[name] for name in expected if name in found.tensors} | {
         name: tensor for name, tensor in found.tensors.items() if name not in expected
     }
+    if more := sorted(found.tensors.keys() - expected.keys()):
+        found.notes.append(f"{len(more):,} tensors that the config does not ask for are there too, such as {more[0]}")
     if left:
         found.notes.append(f"{len(left):,} tensors that are no weights of the model are left out, such as {left[0]}")
     if layout == "fused":
@@ -148,6 +150,8 @@ def convert(
 def _write_gguf(target: Path, found: Weights, about: Mapping[str, Any], dtype: str | None) -> None:
     family = family_of(found.config)
     tensors = family.to_gguf(found.tensors, found.config)
+    if unread := [name for name in found.tensors if family.ignored(name, found.config)]:
+        found.notes.append(f"{len(unread):,} tensors that readers leave out are not written, such as {unread[0]}")
     kind = _GGUF_TYPES[dtype] if dtype else _own_type(found.tensors)
     folder = next((one for one in found.beside if (one / "tokenizer.json").is_file()), None)
     if folder is None:

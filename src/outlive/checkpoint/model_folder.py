@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from outlive.checkpoint.arrays import num_bytes
 from outlive.checkpoint.building import Building, building_checkpoint
 from outlive.checkpoint.spellings import both_spellings
 from outlive.checkpoint.tensors.dtypes import DTYPES, SHORT
 from outlive.checkpoint.tensors.tensor import Tensor
-from outlive.checkpoint.write import MAX_SHARD_BYTES, TOKENIZER_FILES, Dtype
+from outlive.checkpoint.write import MAX_SHARD_BYTES, TOKENIZER_FILES, Dtype, write_shards
 
 _GENERATION = "generation_config.json"
 _OTHERS = (
@@ -44,7 +43,8 @@ def write_model_folder(
     with building_checkpoint(final, about) as building:
         named = both_spellings(dict(config), SHORT[dtype] if dtype else _dtype(tensors))
         copy_beside(building, named, sources, texts or {})
-        _write_weights(building, tensors, dtype, max_shard_bytes)
+        finite = [name for name, tensor in tensors.items() if DTYPES[tensor.dtype].is_float]
+        write_shards(building, "model", tensors, dtype, max_shard_bytes, finite)
 
 
 def copy_beside(
@@ -77,24 +77,3 @@ def _copied(sources: Sequence[Path], with_code: bool) -> dict[str, Path]:
     wanted |= {name: last / name for name in _OTHERS}
     wanted |= {path.name: path for path in sorted(last.glob("*.py")) if with_code}
     return {name: path for name, path in wanted.items() if path.is_file()}
-
-
-def _write_weights(building: Building, tensors: Mapping[str, Tensor], dtype: Dtype | None, most: int) -> None:
-    shards: list[dict[str, Tensor]] = [{}]
-    used = total = 0
-    for name, tensor in tensors.items():
-        size = num_bytes(tensor, dtype)
-        if shards[-1] and used + size > most:
-            shards.append({})
-            used = 0
-        shards[-1][name] = tensor
-        used, total = used + size, total + size
-    places: dict[str, str] = {}
-    for number, shard in enumerate(shards, start=1):
-        file = "model.safetensors" if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        finite = [name for name, tensor in shard.items() if DTYPES[tensor.dtype].is_float]
-        building.tensors(file, shard, dtype=dtype, finite=finite)
-        places |= dict.fromkeys(shard, file)
-    if len(shards) > 1:
-        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
-        building.text("model.safetensors.index.json", json.dumps(index, indent=2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,7 +80,7 @@ def write_export(
     texts = dict(export.texts)
     if part == "model":
         texts["config.json"] = _changed(texts["config.json"], lambda config: both_spellings(config, SHORT[dtype]))
-        _write_weights(building, "model/model", export, dtype, max_shard_bytes)
+        write_shards(building, "model/model", export.tensors, dtype, max_shard_bytes, _weights(export))
     else:
         named = {"base_model_name_or_path": (base or {}).get("model")}
         texts["adapter_config.json"] = _changed(texts["adapter_config.json"], lambda config: {**config, **named})
@@ -98,23 +98,25 @@ def write_export(
     return part
 
 
-def _write_weights(building: Building, stem: str, export: Export, dtype: Dtype, max_shard_bytes: int) -> None:
-    shards = _shards(export.tensors, dtype, max_shard_bytes)
+def write_shards(
+    building: Building, stem: str, tensors: Mapping[str, Any], dtype: str | None, most: int, finite: Collection[str]
+) -> None:
+    """Write `stem`.safetensors, or files of at most `most` bytes with the index that names the file of each tensor."""
+    shards = _shards(tensors, dtype, most)
     if len(shards) == 1:
-        building.tensors(f"{stem}.safetensors", export.tensors, dtype=dtype, finite=_weights(export))
+        building.tensors(f"{stem}.safetensors", tensors, dtype=dtype, finite=finite)
         return
     places: dict[str, str] = {}
     for number, names in enumerate(shards, start=1):
         file = f"{stem}-{number:05d}-of-{len(shards):05d}.safetensors"
-        tensors = {name: export.tensors[name] for name in names}
-        building.tensors(file, tensors, dtype=dtype, finite=_weights(export))
+        building.tensors(file, {name: tensors[name] for name in names}, dtype=dtype, finite=finite)
         places |= dict.fromkeys(names, file.rpartition("/")[2])
-    total = sum(num_bytes(tensor, dtype) for tensor in export.tensors.values())
+    total = sum(num_bytes(tensor, dtype) for tensor in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
     building.text(f"{stem}.safetensors.index.json", json.dumps(index, indent=2))
 
 
-def _shards(tensors: Mapping[str, Any], dtype: str, most: int) -> list[list[str]]:
+def _shards(tensors: Mapping[str, Any], dtype: str | None, most: int) -> list[list[str]]:
     """Names of the tensors of each file, in the order given; at least one file."""
     shards: list[list[str]] = [[]]
     used = 0

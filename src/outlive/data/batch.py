@@ -42,7 +42,6 @@ class Batch:
     tokens int64; positions int64, which restart at each segment and go on from a prefix; segment_ids int32;
     target_ids int64, what position t predicts; target_weight float32, its weight: 0 at each segment's last token.
     `columns` holds what the method declared: [T], [segments] or [groups] by `kinds`. `group` of a segment counts the
-    `columns` holds what the method declared: [T], [segments] or [groups] by `kinds`. `group` of a segment counts the
     groups of this batch from 0.
     """
 

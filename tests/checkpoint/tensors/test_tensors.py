@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -202,3 +203,10 @@ def test_casts_are_those_of_torch() -> None:
         finite = raw[torch.isfinite(tensor.to(torch.float64)).numpy()]
         assert source == "float64" or not is_finite(raw, source)
         assert is_finite(finite, source)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "."):
+        with pytest.raises(InputError, match="no file of bytes"):
+            File(tmp_path / name).read(0, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from outlive.checkpoint.tensors.dtypes import DTYPES, Array
 from outlive.checkpoint.tensors.tensor import Box, Tensor, common, extent, read_row_major, slices, within
 from outlive.run.errors import InputError
 from outlive.run.files import disk_error
+
+
+_close = os.close  # files are also closed when they are forgotten, at which time `os` may be gone
 
 
 class File:
@@ -49,15 +53,19 @@ class File:
     def _open(self) -> int:
         if self._descriptor < 0:
             try:
-                self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                # Without waiting: a pipe that nobody writes to would never open.
+                self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
             except OSError as error:
                 raise disk_error(error, self.path, "read") from error
+            if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+                self.close()
+                raise InputError("this is no file of bytes", where=str(self.path), fix="take it out of the folder")
         return self._descriptor
 
     def close(self) -> None:
         """Close it; the next read opens it again."""
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            _close(self._descriptor)
             self._descriptor = -1
 
     def __del__(self) -> None:
