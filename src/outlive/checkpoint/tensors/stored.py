@@ -16,7 +16,6 @@ from outlive.checkpoint.tensors.tensor import Box, Tensor, common, extent, read_
 from outlive.run.errors import InputError
 from outlive.run.files import disk_error
 
-
 _close = os.close  # files are also closed when they are forgotten, at which time `os` may be gone
 
 
