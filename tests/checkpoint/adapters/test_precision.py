@@ -86,7 +86,7 @@ def test_float8_is_read_as_numbers() -> None:
     assert "quantization_config" not in result.config
 
 
-@pytest.mark.parametrize("method", ["bitsandbytes", "gptq", "awq", "mxfp4"])
+@pytest.mark.parametrize("method", ["compressed-tensors", "hqq", "torchao", "mxfp4"])
 def test_other_quantisations_are_refused(method: str) -> None:
     base = {f"{NAME}.weight": Given(np.zeros((300, 1), np.uint8))}
     with pytest.raises(InputError, match=method) as caught:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from outlive.checkpoint.adapters.settings import Settings, read_settings
+from outlive.checkpoint.formats.pickled import open_state_dict
 from outlive.checkpoint.formats.safetensors import open_tensors
-from outlive.checkpoint.tensors.dtypes import DTYPES
+from outlive.checkpoint.tensors.dtypes import DTYPES, is_finite
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.run.errors import InputError
 
 NAME = "adapter_model.safetensors"
+PICKLED = "adapter_model.bin"  # of older versions of PEFT
 _PREFIX = "base_model.model."
 _LOW = re.compile(
     r"(?P<path>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
@@ -65,13 +67,12 @@ class Adapter:
 def open_adapter(folder: Path) -> Adapter:
     """The adapter in `folder`. Raises InputError for what is none, is damaged or can't be merged; WorkError."""
     settings = read_settings(folder)
-    file = folder / NAME
-    if not file.is_file():
-        old = (folder / "adapter_model.bin").is_file()
-        what = "the adapter's tensors are in adapter_model.bin, a pickle" if old else f"the adapter has no {NAME}"
-        fix = "load it with PEFT and save it again: it writes safetensors" if old else "copy the folder again, whole"
-        raise InputError(what, where=str(folder), fix=fix)
-    return adapter_of(settings, open_tensors(file), str(file))
+    if (folder / NAME).is_file():
+        return adapter_of(settings, open_tensors(folder / NAME), str(folder / NAME))
+    if (folder / PICKLED).is_file():
+        return adapter_of(settings, open_state_dict(folder / PICKLED).tensors, str(folder / PICKLED))
+    what = f"the adapter has neither {NAME} nor {PICKLED}"
+    raise InputError(what, where=str(folder), fix="copy the folder again, whole")
 
 
 def adapter_of(settings: Settings, tensors: Mapping[str, Tensor], where: str) -> Adapter:
@@ -96,6 +97,18 @@ def adapter_of(settings: Settings, tensors: Mapping[str, Tensor], where: str) ->
         raise InputError("the adapter holds no tensors", where=where, fix=_GATHER)
     adapter.low_rank = {place: _low_rank(place, found, where) for place, found in parts.items()}
     return adapter
+
+
+def check_finite(adapter: Adapter) -> None:
+    """Raise InputError where a number of an adapter is NaN or infinite, as the merged weights would be."""
+    named = {**adapter.tokens, **adapter.saved, **adapter.below}
+    for low in adapter.low_rank.values():
+        parts = {"A": low.a, "B": low.b, "the magnitude": low.magnitude, "the bias": low.bias}
+        named |= {f"{part} of {low.path}": tensor for part, tensor in parts.items() if tensor is not None}
+    for name, tensor in named.items():
+        if not all(is_finite(tensor.read(box), tensor.dtype) for box in tensor.blocks()):
+            fix = "take an earlier checkpoint of that training: this one diverged"
+            raise InputError(f"{name} holds NaN or infinite numbers", where=adapter.where, fix=fix)
 
 
 def _add_whole(adapter: Adapter, key: str, name: str, tensor: Tensor) -> None:

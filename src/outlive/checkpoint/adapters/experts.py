@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outlive.checkpoint.adapters.adapter import LowRank
-from outlive.checkpoint.adapters.lowrank import Every, Held, Kept, Merged, Term
+from outlive.checkpoint.adapters.lowrank import Every, Held, Kept, Term, added
 from outlive.checkpoint.adapters.settings import Settings
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.checkpoint.tensors.views import Joined, Part, Stacked, Transposed, Unstacked
@@ -103,7 +103,7 @@ def merged_experts(
                 fix="merge it with PEFT, or train it without these",
             )
         left.remove(one)
-        changed |= _add(low, one, tensors, settings, held, blockwise)
+        changed |= _add(low, one, {**tensors, **changed}, settings, held, blockwise)
     return changed
 
 
@@ -132,12 +132,14 @@ def _add(
         b = Part.along(all_b, 1, expert * rank, (expert + 1) * rank) if blockwise else Every(all_b, expert, number)
         if one.fused is not None:
             term = Term(scale, Transposed(a, (1, 0)), Transposed(b, (1, 0))) if one.transposed else Term(scale, b, a)
-            experts.append(Merged(Unstacked(tensors[one.fused], expert), [term]))
+            fused = tensors[one.fused]
+            own = fused.parts[expert] if isinstance(fused, Stacked) else Unstacked(fused, expert)
+            experts.append(added(own, [term]))
             continue
         begin = 0
         for name in one.parts[expert]:
             end = begin + tensors[name].shape[0]
-            changed[name] = Merged(tensors[name], [Term(scale, Part.along(b, 0, begin, end), a)])
+            changed[name] = added(tensors[name], [Term(scale, Part.along(b, 0, begin, end), a)])
             begin = end
     return changed if one.fused is None else {one.fused: Stacked(experts)}
 

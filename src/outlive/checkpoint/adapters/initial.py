@@ -17,6 +17,9 @@ from outlive.checkpoint.tensors.dtypes import Array
 from outlive.checkpoint.tensors.tensor import BLOCK, Box, Tensor, slices
 from outlive.checkpoint.tensors.views import Transposed
 from outlive.run.errors import InputError
+from outlive.run.machine import available_memory
+
+_LEAST_GAP = 1e-6  # of two singular values: PEFT finds them in float32, which can't tell closer ones apart
 
 
 def taken_out(settings: Settings) -> str | None:
@@ -39,14 +42,19 @@ def taken_out(settings: Settings) -> str | None:
     )
 
 
-def start_term(kind: str, base: Tensor, transposed: bool, rank: int, scale: float, held: Held) -> Term:
-    """The term that takes the start out of `base`, a matrix [out, in], stored as [in, out] where `transposed`.
+def start_term(
+    kind: str, base: Tensor, transposed: bool, rank: int, scale: float, held: Held, factor: float = 1.0
+) -> Term:
+    """The term that takes the start out of `base`, a matrix [out, in], stored as [in, out] where `transposed`, `factor`
+    times (`scale` has that in it).
 
     It is found from the base itself when it is first read: for PiSSA from the eigenvectors of W·Wᵀ or Wᵀ·W in float64
-    (the smaller of them is held in memory), for OLoRA from an orthonormal basis of the first r columns.
+    (the smaller of them is held in memory), for OLoRA from an orthonormal basis of the first r columns. Raises
+    InputError at once where the memory does not suffice for that.
     """
     weight: Tensor = Transposed(base, (1, 0)) if transposed else base
     out, width = weight.shape
+    _check_memory(kind, out, width, rank, base)
     find = _principal if kind == "pissa" else _leading
     key = object()
 
@@ -56,10 +64,23 @@ def start_term(kind: str, base: Tensor, transposed: bool, rank: int, scale: floa
 
     count = min(rank, out, width)
     left, right = _Lazy((out, count), lambda: factors()[0]), _Lazy((count, width), lambda: factors()[1])
-    taken = -1.0 if kind == "pissa" else -scale  # PiSSA divides its singular values by the scale, OLoRA does not
+    taken = -factor if kind == "pissa" else -scale  # PiSSA divides its singular values by the scale, OLoRA does not
     if transposed:
         return Term(taken, Transposed(right, (1, 0)), Transposed(left, (1, 0)))
     return Term(taken, left, right)
+
+
+def _check_memory(kind: str, out: int, width: int, rank: int, base: Tensor) -> None:
+    """A square of float64 is held four times over: itself, its eigenvectors, and twice as much to work in."""
+    side = min(out, width)
+    needed, there = (32 * side * side if kind == "pissa" else 32 * out * rank), available_memory()
+    if there and needed > there:
+        raise InputError(
+            f"to find what {kind} took out of a weight of {base.shape} takes {needed / 1e9:.1f} GB of memory, and "
+            f"{there / 1e9:.1f} GB are free",
+            where="init_lora_weights",
+            fix="name the adapter as it was before the first step with --initial: then blocks of 8 MiB suffice",
+        )
 
 
 class _Lazy(Tensor):
@@ -82,11 +103,25 @@ def _principal(weight: Tensor, rank: int) -> tuple[Floats, Floats]:
     for box in _stripes(weight, 0 if by_rows else 1):
         block = floats(weight, box)
         gram += block.T @ block if by_rows else block @ block.T
-    vectors = np.linalg.eigh(gram)[1][:, ::-1][:, :rank]
+    squares, all_vectors = np.linalg.eigh(gram)
+    _check_gap(np.sqrt(np.maximum(squares[::-1], 0)), rank, weight.shape)
+    vectors = all_vectors[:, ::-1][:, :rank]
     if not by_rows:
         return vectors, _projected(weight, vectors)
     left = np.concatenate([floats(weight, box) @ vectors for box in _stripes(weight, 0)])
     return left, np.ascontiguousarray(vectors.T)
+
+
+def _check_gap(values: Floats, rank: int, shape: tuple[int, ...]) -> None:
+    """Raise InputError where the singular value after the last that was taken out is as large: either may be meant."""
+    matters = rank < len(values) and values[rank - 1] > _LEAST_GAP * values[0]
+    if matters and values[rank - 1] - values[rank] < _LEAST_GAP * values[rank - 1]:
+        raise InputError(
+            f"the singular values {rank} and {rank + 1} of a weight of {shape} are {values[rank - 1]:.9g} and "
+            f"{values[rank]:.9g}: what PiSSA took out of it can't be told",
+            where="init_lora_weights",
+            fix="name the adapter as it was before the first step with --initial",
+        )
 
 
 def _leading(weight: Tensor, rank: int) -> tuple[Floats, Floats]:

@@ -137,6 +137,13 @@ class Merged(Tensor):
         return self._column_factors
 
 
+def added(base: Tensor, terms: Sequence[Term], magnitude: Magnitude | None = None) -> Merged:
+    """`base` with terms added; to those that it has already, so that the sum of all is rounded once."""
+    if isinstance(base, Merged) and base.magnitude is None:
+        return Merged(base.base, [*base.terms, *terms], magnitude)
+    return Merged(base, terms, magnitude)
+
+
 class RowsReplaced(Tensor):
     """A matrix some of whose rows are those of another: row `index[i]` is row i of `rows`."""
 

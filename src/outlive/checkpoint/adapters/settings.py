@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class Settings:
 
     `tokens`: module name → rows of its weight that were trained ("" for the input embedding). `start`: how A and B
     began ("pissa" and others have changed the base then). `base`: the model that was trained on, by its trainer's name.
+    `factor`: what all scales are times.
     """
 
     rank: int
@@ -58,6 +59,11 @@ class Settings:
     base: str | None
     where: str
     saved: list[str] = field(default_factory=list)
+    factor: float = 1.0
+
+    def times(self, factor: float) -> Settings:
+        """The settings of an adapter that counts `factor` times."""
+        return replace(self, factor=self.factor * factor)
 
     def scale(self, path: str, rank: int) -> float:
         """alpha / r (https://arxiv.org/abs/2106.09685, section 4.1), or alpha / sqrt(r) (rsLoRA:
@@ -75,7 +81,7 @@ class Settings:
             )
         key = matched(self.alpha_pattern, path, self.where)
         alpha = float(self.alpha if key is None else self.alpha_pattern[key])
-        return alpha / math.sqrt(rank) if self.rslora else alpha / rank
+        return self.factor * (alpha / math.sqrt(rank) if self.rslora else alpha / rank)
 
 
 def read_settings(folder: Path) -> Settings:
@@ -94,7 +100,7 @@ def settings_of(config: dict[str, Any], where: str) -> Settings:
     rank, alpha = config.get("r"), config.get("lora_alpha", 8)
     if type(rank) is not int or rank < 1 or not _is_number(alpha):
         raise _damaged(f"r is {rank!r} and lora_alpha {alpha!r}", where)
-    patterns = {}
+    patterns: dict[str, Any] = {}
     for name in ("rank_pattern", "alpha_pattern"):
         value = config.get(name) or {}
         if not isinstance(value, dict) or not all(_is_number(one) for one in value.values()):
