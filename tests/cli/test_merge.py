@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from peft import LoraConfig
-from safetensors.numpy import load_file
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.numpy import load_file, save_file
+from safetensors.torch import load_file as load_torch
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
@@ -56,6 +60,89 @@ def test_an_adapter(made: Made, tmp_path: Path) -> None:
     assert difference(logits(AutoModelForCausalLM.from_pretrained(target).eval()), made.wanted) < 1e-5
 
 
+def test_several_adapters_by_their_weights(tmp_path: Path) -> None:
+    """0.7 and -0.4 times two LoRAs of other ranks: what PEFT makes of them, joined along the rank."""
+    model = tiny("llama")
+    model.save_pretrained(tmp_path / "base")
+    trained = get_peft_model(copy.deepcopy(model), LoraConfig(task_type="CAUSAL_LM", r=3, target_modules=["q_proj"]))
+    both = {"r": 5, "lora_alpha": 3, "target_modules": ["q_proj", "up_proj"], "use_rslora": True}
+    trained.add_adapter("other", LoraConfig(task_type="CAUSAL_LM", **both))
+    torch.manual_seed(2)
+    with torch.no_grad():
+        for name, parameter in trained.named_parameters():
+            if "lora_" in name:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    trained.save_pretrained(tmp_path / "adapters")
+    trained.add_weighted_adapter(["default", "other"], [0.7, -0.4], "sum", combination_type="cat")
+    trained.set_adapter("sum")
+    wanted = logits(trained.eval())
+    one, other = tmp_path / "adapters", tmp_path / "adapters" / "other"
+    result = _run(tmp_path / "base", one, other, tmp_path / "out", "--weights", "0.7,-0.4")
+    assert result.exit_code == 0, result.output
+    ours = logits(AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval())
+    assert difference(ours, wanted) < 1e-5
+    assert difference(ours, logits(model)) > 1e-3
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["weights"] == "0.7,-0.4"
+
+
+def test_a_pickled_adapter(made: Made, tmp_path: Path) -> None:
+    """adapter_model.bin, as older versions of PEFT wrote it: the same weights, and no code of it is run."""
+    adapter = tmp_path / "old"
+    shutil.copytree(made.adapter, adapter)
+    tensors = load_torch(adapter / "adapter_model.safetensors")
+    (adapter / "adapter_model.safetensors").unlink()
+    torch.save(tensors, adapter / "adapter_model.bin")
+    assert _run(made.base, adapter, tmp_path / "old-merged").exit_code == 0
+    assert _run(made.base, made.adapter, tmp_path / "merged").exit_code == 0
+    old, new = (load_file(tmp_path / name / "model.safetensors") for name in ("old-merged", "merged"))
+    assert old.keys() == new.keys()
+    assert all((old[name] == new[name]).all() for name in new)
+    torch.save({"base_model.model.x.lora_A.weight": Hostile(tmp_path / "run")}, adapter / "adapter_model.bin")
+    result = _run(made.base, adapter, tmp_path / "never")
+    assert result.exit_code == 2
+    assert "adapter_model.bin" in result.stderr
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "never").exists()
+
+
+class Hostile:
+    """An object whose reading makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_an_adapter_that_diverged(number: float, made: Made, tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    shutil.copytree(made.adapter, adapter)
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    name = sorted(tensors)[-1]
+    tensors[name].flat[-1] = number
+    save_file(tensors, adapter / "adapter_model.safetensors")
+    result = _run(made.base, adapter, tmp_path / "out")
+    assert result.exit_code == 2
+    assert "NaN or infinite" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_base_in_another_format(tmp_path: Path) -> None:
+    """A base saved by torch.distributed.checkpoint: the same weights as from its folder."""
+    model = tiny("llama")
+    made = make(tmp_path, model, LoraConfig(task_type="CAUSAL_LM", r=3, target_modules=["q_proj"]), unload=False)
+    converted = CliRunner().invoke(app, ["convert", str(made.base), str(tmp_path / "dcp"), "--to", "dcp"])
+    assert converted.exit_code == 0, converted.output
+    for base in (made.base, tmp_path / "dcp"):
+        result = _run(base, made.adapter, tmp_path / f"of-{base.name}")
+        assert result.exit_code == 0, result.output
+    one, other = (load_file(tmp_path / f"of-{name}" / "model.safetensors") for name in ("base", "dcp"))
+    assert one.keys() == other.keys()
+    assert all((one[name] == other[name]).all() for name in one)
+
+
 def test_nothing_is_overwritten(made: Made, tmp_path: Path) -> None:
     target = tmp_path / "there"
     target.mkdir()
@@ -89,7 +176,10 @@ def test_methods(method: str, made: Made, tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["a", "b"], "BASE ADAPTER DST"),
-        (["a", "b", "c", "d"], "BASE ADAPTER DST"),
+        (["a", "b", "c", "d"], "no such folder"),
+        (["BASE", "ADAPTER", "ADAPTER", "out", "--weights", "1"], "2 adapters and the weights are 1.0"),
+        (["BASE", "ADAPTER", "out", "--weights", "nan"], "finite"),
+        (["BASE", "ADAPTER", "ADAPTER", "out", "--initial", "ADAPTER"], "one adapter only"),
         (["--method", "average", "a", "c"], "at least two models"),
         (["a", "b", "c", "--density", "0.5"], "--method"),
         (["no", "where", "out"], "no such folder"),
@@ -99,7 +189,9 @@ def test_methods(method: str, made: Made, tmp_path: Path) -> None:
     ],
 )
 def test_command_lines_that_make_no_sense(words: list[str], said: str, made: Made, tmp_path: Path) -> None:
-    result = _run(*[{"BASE": made.base, "out": tmp_path / "out"}.get(word, word) for word in words])
+    result = _run(
+        *[{"BASE": made.base, "ADAPTER": made.adapter, "out": tmp_path / "out"}.get(word, word) for word in words]
+    )
     assert result.exit_code == 2
     assert said in result.stderr
     assert not (tmp_path / "out").exists()

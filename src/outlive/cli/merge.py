@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,7 +14,7 @@ import typer
 from outlive.run.errors import InputError
 
 if TYPE_CHECKING:
-    from outlive.checkpoint.model import Model
+    from outlive.checkpoint.adapters import Result
     from outlive.checkpoint.tensors.tensor import Tensor
 
 Method = Literal["average", "task", "ties", "dare"]
@@ -20,12 +22,12 @@ Method = Literal["average", "task", "ties", "dare"]
 
 def command(
     paths: Annotated[
-        list[Path], typer.Argument(help="BASE ADAPTER DST; with --method A B … DST. DST is the folder that is made.")
+        list[Path], typer.Argument(help="BASE ADAPTER … DST; with --method A B … DST. DST is the folder that is made.")
     ],
     method: Annotated[Method | None, typer.Option(help="Combine models instead of merging an adapter.")] = None,
     base: Annotated[Path | None, typer.Option(help="What task, ties and dare take the differences to.")] = None,
     weights: Annotated[
-        str | None, typer.Option(help="One number for each model: 0.7,0.3. By default all alike.")
+        str | None, typer.Option(help="One number for each adapter or model: 0.7,0.3. By default all alike.")
     ] = None,
     density: Annotated[
         float | None, typer.Option(help="Of ties and dare: the share that is kept; 0.2 and 0.5 by default.")
@@ -38,6 +40,9 @@ def command(
     blockwise_experts: Annotated[
         bool, typer.Option(help="B of experts lies expert by expert, not interleaved as PEFT writes it.")
     ] = False,
+    like: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where config and tokenizer are, if a base has none (GGUF, DCP).")
+    ] = None,
     dtype: Annotated[
         Literal["bf16", "fp16", "fp32"] | None, typer.Option(help="Of the weights; by default the base's own.")
     ] = None,
@@ -50,22 +55,27 @@ def command(
     if os.path.lexists(target):
         raise InputError("this exists already", where=str(target), fix="name a folder that does not exist yet")
     if method is None:
-        if base is not None or weights is not None or density is not None:
-            raise InputError("--base, --weights and --density go with --method", fix="add --method, or leave them out")
-        tensors, config, notes = _adapted(sources[0], sources[1], initial, blockwise_experts, dtype == "fp32")
-        about: dict[str, Any] = {"made_by": "merge", "base": str(sources[0]), "adapter": str(sources[1])}
-        taken = [sources[1], sources[0]]
+        if base is not None or density is not None:
+            raise InputError("--base and --density go with --method", fix="add --method, or leave them out")
+        root, adapters = _open(sources[0], like, dtype), sources[1:]
+        found = _adapted(root, adapters, _numbers(weights), initial, blockwise_experts)
+        tensors, config, notes = found.tensors, found.config, found.notes
+        about: dict[str, Any] = {"made_by": "merge", "base": str(sources[0]), "weights": weights}
+        about["adapters"] = [str(adapter) for adapter in adapters]
+        beside = [*adapters, *root.beside]
     else:
         if initial is not None or blockwise_experts:
             raise InputError("--initial and --blockwise-experts are for adapters", fix="leave them out")
-        tensors, config, notes = _combined(
-            method, sources, base, _numbers(weights), density, scale, seed, dtype == "fp32"
-        )
+        models = [_open(source, like, dtype) for source in sources]
+        began = None if base is None else _open(base, like, dtype)
+        tensors = _combined(method, models, began, _numbers(weights), density, scale, seed)
+        root, notes = began or models[0], []
+        config, beside = dict(root.config), root.beside
         about = {"made_by": "merge", "method": method, "models": [str(source) for source in sources]}
         about |= {"base": None if base is None else str(base), "weights": weights, "density": density}
         about |= {"scale": scale, "seed": seed}
-        taken = [base or sources[0]]
-    write_model_folder(target, tensors, config, sources=taken, about={**about, "notes": notes}, dtype=dtype)
+    about["notes"] = notes
+    write_model_folder(target, tensors, config, sources=beside, about=about, dtype=dtype, texts=_texts(root, beside))
     if as_json:
         typer.echo(json.dumps({"model": str(target), "tensors": len(tensors), "notes": notes}, ensure_ascii=False))
         return
@@ -74,8 +84,20 @@ def command(
     typer.echo(f"{target}: {len(tensors)} tensors")
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """A model to merge into, or to combine. `beside`: where its tokenizer and template are; `texts`: these as files,
+    where the model's own file has them."""
+
+    place: Path
+    tensors: dict[str, Tensor]
+    config: dict[str, Any]
+    beside: list[Path]
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
 def _paths(paths: list[Path], method: Method | None) -> list[Path]:
-    if (method is None and len(paths) != 3) or len(paths) < 3:
+    if len(paths) < 3:
         wanted = "BASE ADAPTER DST" if method is None else "at least two models and DST"
         what = f"{len(paths)} paths are given, and merge{f' --method {method}' if method else ''} takes {wanted}"
         raise InputError(what, fix="outlive merge BASE ADAPTER DST, or outlive merge --method average A B DST")
@@ -83,65 +105,74 @@ def _paths(paths: list[Path], method: Method | None) -> list[Path]:
 
 
 def _adapted(
-    base: Path, adapter: Path, initial: Path | None, blockwise: bool, wide: bool
-) -> tuple[dict[str, Tensor], dict[str, Any], list[str]]:
-    from outlive.checkpoint.adapters import check_bound, merged, open_adapter
+    root: _Opened, adapters: list[Path], weights: list[float] | None, initial: Path | None, blockwise: bool
+) -> Result:
+    from outlive.checkpoint.adapters import all_merged, check_bound, check_finite, open_adapter
 
-    model, opened = _open(base), open_adapter(_folder(adapter))
-    check_bound(adapter, base)
+    opened = [open_adapter(_folder(adapter)) for adapter in adapters]
     first = None if initial is None else open_adapter(_folder(initial))
-    result = merged(_tensors(model, wide), opened, model.config, initial=first, blockwise_experts=blockwise)
-    return result.tensors, result.config, result.notes
+    for path, adapter in zip(adapters, opened, strict=True):
+        check_bound(path, root.place)
+        check_finite(adapter)
+    return all_merged(root.tensors, opened, root.config, weights=weights, initial=first, blockwise_experts=blockwise)
 
 
 def _combined(
     method: Method,
-    sources: list[Path],
-    base: Path | None,
+    models: list[_Opened],
+    began: _Opened | None,
     weights: list[float] | None,
     density: float | None,
     scale: float,
     seed: int,
-    wide: bool,
-) -> tuple[dict[str, Tensor], dict[str, Any], list[str]]:
+) -> dict[str, Tensor]:
     from outlive.checkpoint import combine
 
-    models = [_open(source) for source in sources]
-    tensors = [_tensors(model, wide) for model in models]
+    tensors = [model.tensors for model in models]
     if method == "average":
-        if base is not None or density is not None or scale != 1.0:
+        if began is not None or density is not None or scale != 1.0:
             raise InputError("--base, --density and --scale say nothing to an average", fix="leave them out")
-        return combine.average(tensors, weights), dict(models[0].config), []
-    if base is None:
+        return combine.average(tensors, weights)
+    if began is None:
         raise InputError(
             f"{method} takes differences to a base", where="--base", fix="name the model that all began as"
         )
-    began = _open(base)
-    root = _tensors(began, wide)
     if method == "task":
         if density is not None:
             raise InputError("--density says nothing to task arithmetic", fix="leave it out, or use ties or dare")
-        return combine.task_arithmetic(root, tensors, weights, scale), dict(began.config), []
+        return combine.task_arithmetic(began.tensors, tensors, weights, scale)
     if method == "ties":
         kept = 0.2 if density is None else density
-        return combine.ties(root, tensors, weights, density=kept, scale=scale), dict(began.config), []
+        return combine.ties(began.tensors, tensors, weights, density=kept, scale=scale)
     kept = 0.5 if density is None else density
-    return combine.dare(root, tensors, weights, density=kept, scale=scale, seed=seed), dict(began.config), []
+    return combine.dare(began.tensors, tensors, weights, density=kept, scale=scale, seed=seed)
 
 
-def _open(folder: Path) -> Model:
-    from outlive.checkpoint.formats.huggingface import open_model
-
-    return open_model(_folder(folder))
-
-
-def _tensors(model: Model, wide: bool) -> dict[str, Tensor]:
-    """A model's tensors; with `wide` those that hold reals in float32, so that what is made of them is not rounded to
-    less before it is written as float32."""
+def _open(path: Path, like: Path | None, dtype: str | None) -> _Opened:
+    """A model of any format. Where float32 is written its tensors are read as such, so that what is made of them is
+    not rounded to less on the way."""
+    from outlive.checkpoint.convert import weights_of
+    from outlive.checkpoint.formats.detect import open_checkpoint
     from outlive.checkpoint.tensors.views import Cast
 
-    narrow = ("bfloat16", "float16") if wide else ()
-    return {name: Cast(each, "float32") if each.dtype in narrow else each for name, each in model.tensors.items()}
+    if not path.is_file():
+        _folder(path)
+    model = open_checkpoint(path)
+    if model.format == "huggingface":
+        opened = _Opened(path, dict(model.tensors), dict(model.config), [path])
+    else:
+        found = weights_of(model, None if like is None else _folder(like))
+        opened = _Opened(path, found.tensors, dict(found.config), found.beside, found.texts)
+    if dtype != "fp32":
+        return opened
+    narrow = ("bfloat16", "float16")
+    wide = {name: Cast(each, "float32") if each.dtype in narrow else each for name, each in opened.tensors.items()}
+    return replace(opened, tensors=wide, config={**opened.config, "dtype": "float32"})
+
+
+def _texts(root: _Opened, beside: list[Path]) -> Mapping[str, str]:
+    """The tokenizer and template that the base's own file has, unless an adapter brings its own."""
+    return {} if any((folder / "tokenizer.json").is_file() for folder in beside) else root.texts
 
 
 def _folder(folder: Path) -> Path:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from outlive.checkpoint.adapters import merged, open_adapter
+from outlive.checkpoint.adapters import initial, merged, open_adapter
 from outlive.checkpoint.adapters.initial import _principal
 from outlive.checkpoint.formats.huggingface import open_model
 from outlive.checkpoint.tensors.views import Given
@@ -67,4 +69,34 @@ def test_starts_that_nobody_can_know(start: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="changes the base") as caught:
         merged(base.tensors, open_adapter(tmp_path / "a"), base.config)
     assert start in caught.value.what
+    assert "--initial" in str(caught.value.fix)
+
+
+def _started(tmp_path: Path, change: Callable[[Any], None]) -> Any:
+    model = tiny("llama")
+    change(model)
+    model.save_pretrained(tmp_path / "base")
+    config = LoraConfig(task_type="CAUSAL_LM", r=3, target_modules=["q_proj"], init_lora_weights="pissa")
+    get_peft_model(model, config).save_pretrained(tmp_path / "a")
+    base = open_model(tmp_path / "base")
+    result = merged(base.tensors, open_adapter(tmp_path / "a"), base.config)
+    return result.tensors["model.layers.0.self_attn.q_proj.weight"].array()
+
+
+def test_singular_values_that_do_not_tell_what_was_taken(tmp_path: Path) -> None:
+    """A matrix whose singular values are all alike: which three of them PiSSA took is anybody's guess."""
+
+    def alike(model: Any) -> None:
+        with torch.no_grad():
+            model.model.layers[0].self_attn.q_proj.weight.copy_(torch.eye(24))
+
+    with pytest.raises(InputError, match="can't be told") as caught:
+        _started(tmp_path, alike)
+    assert "--initial" in str(caught.value.fix)
+
+
+def test_memory_that_does_not_suffice_is_known_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(initial, "available_memory", lambda: 32 * 24 * 24 - 1)
+    with pytest.raises(InputError, match="GB of memory") as caught:
+        _started(tmp_path, lambda model: None)
     assert "--initial" in str(caught.value.fix)

@@ -23,6 +23,8 @@ def check_bound(adapter: Path, base: Path) -> None:
     path = adapter / NAME
     if not path.is_file():
         return  # of PEFT or another tool, which does not tell
+    if not base.is_dir():
+        return  # a .gguf file: the hash is that of the folder which it became
     about = read_json(path)
     wanted = about.get("content_hash")
     if not isinstance(wanted, str) or content_hash(base) == wanted:

@@ -56,7 +56,12 @@ def all_merged(
         fix = "convert it to plain LoRA first, with PEFT's path_initial_model_for_weight_conversion"
         raise InputError("an initial adapter goes with one adapter only", where="--initial", fix=fix)
     tensors, plain = dequantised(base, config)
-    result, first = Result(tensors, plain), dict(tensors)
+    notes = []
+    if plain.keys() != config.keys():
+        about = config["quantization_config"]
+        method = about.get("quant_method", "float8") if isinstance(about, Mapping) else "float8"
+        notes = [f"the base is quantised ({str(method)[:50]}): its weights are read as the numbers they stand for"]
+    result, first = Result(tensors, plain, notes), dict(tensors)
     for adapter, factor in zip(adapters, factors, strict=True):
         work = Merging(result, first, adapter, initial, blockwise_experts, factor)
         work.lay_below()
