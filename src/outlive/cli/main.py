@@ -25,6 +25,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "convert": ("outlive.cli.convert", "A checkpoint in another format."),
     "verify": ("outlive.cli.verify", "Is a model folder whole, and read alike by everybody?"),
     "merge": ("outlive.cli.merge", "Merge an adapter into its base, or several models into one."),
+    "upload": ("outlive.cli.upload", "A model or adapter to the Hugging Face hub."),
     "generate": ("outlive.cli.generate", "Talk to a checkpoint."),
     "report": ("outlive.cli.report", "Draw a run's report page."),
     "init": ("outlive.cli.init", "Write a commented run file."),
