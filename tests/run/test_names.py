@@ -270,7 +270,6 @@ def test_values_that_ask_for_nothing_set_nothing_and_are_noted(given: str) -> No
         ("save_strategy=epoch", "counted in steps"),
         ("num_train_epochs=1.5", "stop.steps"),
         ("early_stopping_patience=3", "early_stopping"),
-        ("hub_model_id=org/m", "export.hub"),
         ("lr_scheduler_kwargs={min_lr: 1e-6}", "min_lr_ratio"),
         ("metric_for_best_model=accuracy", "checkpoint.best"),
         ("truncation_strategy=left", "cut at their end"),

@@ -134,7 +134,6 @@ def test_wrong_values_are_refused_with_what_to_set(override: str, what: str) -> 
         "evals=[{task: a.jsonl}]",
         "track=[wandb]",
         "export.gguf=q4_k_m",
-        "export.hub=org/name",
         "stop.early_stopping={patience: 3}",
         "engine=trl",
         "method.name=dpo",

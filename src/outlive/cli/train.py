@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from outlive.cli.before import data_of, lock_of, settle_data, write_before
+from outlive.cli.hand_over import check_hub, hand_over, raise_not_uploaded
 from outlive.cli.resume import Place, begun, refuse_no_place
 from outlive.run.errors import InputError, Resumable
 from outlive.run.sizes import counted
@@ -69,6 +70,7 @@ def command(
         ignore_further_signals()
     if as_json:
         typer.echo(json.dumps(json.loads(result.to_json())))
+    raise_not_uploaded(result)
     if result.status == "stopped":
         where = f"after step {result.steps}, which is saved" if result.steps else "before its first step"
         fix = f"go on with: outlive train {runs / loaded.run.name} --resume"
@@ -120,6 +122,7 @@ def train(
         )
     for note in loaded.notes:
         say(note, console)
+    check_hub(loaded.run)
     folder = RunFolder(runs / loaded.run.name)
     if resume is not None and folder.root.is_dir():
         with claim(folder, lambda note: say(note, console)):
@@ -193,7 +196,7 @@ def go_on(run: Run, folder: RunFolder, console: Console, which: str, accept: Seq
         sweep(folder.checkpoints)  # of a kill while the last of it was kept
         if not folder.report.exists():
             say(f"report: {write_report(folder)}", console)
-        return complete(folder, num_steps)
+        return hand_over(run, folder, complete(folder, num_steps), lambda note: say(note, console))
     show_ledgers(ready, console)
     at = f"pass {ready.source.cursor.epoch + 1}, step {place.step} of {num_steps}"
     say(f"attempt {place.attempt} goes on from {place.checkpoint or 'the beginning'}: {at}", console)
@@ -232,7 +235,7 @@ def work(ready: Ready, folder: RunFolder, console: Console, place: Place) -> Res
     if result.status == "stopped":
         return replace(result, message=stopping.requested)
     show_after(result, folder, console, place)
-    return result
+    return hand_over(ready.run, folder, result, lambda note: say(note, console))
 
 
 def resumable_code(folder: RunFolder) -> int:

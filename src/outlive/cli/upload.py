@@ -41,7 +41,7 @@ def command(
 
     check_access()
     done = send(
-        path, repository, _hub(), lambda note: typer.echo(f"note: {note}", err=True), private=private,
+        path, repository, hub(), lambda note: typer.echo(f"note: {note}", err=True), private=private,
         revision=revision, others=others, unverified=unverified,
     )  # fmt: skip
     if as_json:
@@ -56,7 +56,7 @@ def command(
 def send(
     path: Path,
     repository: str,
-    hub: Hub,
+    to: Hub,
     say: Callable[[str], None],
     *,
     private: bool = False,
@@ -76,7 +76,7 @@ def send(
         raise InputError(what, where=errors[0].where, fix=f"{errors[0].fix}; or upload it as it is with --unverified")
     if errors:
         say(f"{folder} is not whole ({len(errors)} errors, such as {errors[0].what}), and is uploaded as it is")
-    return upload(folder, repository, hub, private=private, revision=revision, others=others, say=say)
+    return upload(folder, repository, to, private=private, revision=revision, others=others, say=say)
 
 
 def facts(done: Uploaded) -> dict[str, Any]:
@@ -124,7 +124,8 @@ def _findings(folder: Path) -> Iterator[Finding]:
         yield Finding("error", "damaged_file", error.what, error.where or str(folder), error.fix or "make it anew")
 
 
-def _hub() -> Hub:
+def hub() -> Hub:
+    """The hub itself. The client finds its token in the environment or in what hf auth login saved."""
     from huggingface_hub import HfApi
 
     return HfApi()

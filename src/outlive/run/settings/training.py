@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from outlive.run.settings.base import Count, Mistake, NotBuilt, Section, later
+from outlive.run.settings.data import refuse_credentials
 
 STORE_COLUMNS = ("input_ids", "labels", "weight", "sample_id", "group", "role", "prefix", "content_hash")
 
@@ -202,5 +203,11 @@ class Export(Section):
     """At the end, also save the base model with the adapter merged in, as model/ beside adapter/."""
     gguf: Annotated[str | None, NotBuilt(None)] = None
     """Also save a GGUF file of this quantisation."""
-    hub: Annotated[str | None, NotBuilt(None)] = None
-    """Also upload to this repository of the Hugging Face hub."""
+    hub: str | None = None
+    """At the end, also upload what was saved to this repository of the Hugging Face hub, as ORG/NAME. One that is not
+    there yet is made private. The token comes from the environment."""
+
+    @field_validator("hub")
+    @classmethod
+    def _no_token(cls, value: str | None) -> str | None:
+        return None if value is None else refuse_credentials(value)
