@@ -131,6 +131,7 @@ def test_private_is_never_public(folder: Path) -> None:
         (http_error(413, "too large"), WorkError, "too large"),
         (http_error(429, "slowly"), Resumable, "slowly"),
         (http_error(503, "later"), Resumable, "later"),
+        (ValueError("a name"), WorkError, "client failed: a name"),
         (TimeoutError("no answer"), Resumable, "no answer"),
         (RuntimeError("hf_" + "a" * 30), Resumable, "cut off"),
     ],

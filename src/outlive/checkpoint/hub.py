@@ -225,6 +225,9 @@ def _tell(error: Exception, repository: str) -> NoReturn:
         raise WorkError(f"the hub refused the upload: {said}", where=repository, fix=fix) from error
     if isinstance(error, OSError) and error.filename and os.path.lexists(error.filename):
         raise disk_error(error, error.filename, "read") from error
+    if isinstance(error, (ValueError, TypeError)):
+        fix = "update it: pip install --upgrade huggingface_hub"
+        raise WorkError(f"the hub's own client failed: {said}", where=repository, fix=fix) from error
     fix = "run the same command again: it sends what is not there yet"
     raise Resumable(f"the upload was cut off: {said}", where=repository, fix=fix) from error
 
