@@ -58,7 +58,7 @@ def command(
         if base is not None or density is not None:
             raise InputError("--base and --density go with --method", fix="add --method, or leave them out")
         root, adapters = _open(sources[0], like, dtype), sources[1:]
-        found = _adapted(root, adapters, _numbers(weights), initial, blockwise_experts)
+        found = _adapted(root, adapters, _numbers(weights), initial, blockwise_experts, dtype)
         tensors, config, notes = found.tensors, found.config, found.notes
         about: dict[str, Any] = {"made_by": "merge", "base": str(sources[0]), "weights": weights}
         about["adapters"] = [str(adapter) for adapter in adapters]
@@ -105,16 +105,24 @@ def _paths(paths: list[Path], method: Method | None) -> list[Path]:
 
 
 def _adapted(
-    root: _Opened, adapters: list[Path], weights: list[float] | None, initial: Path | None, blockwise: bool
+    root: _Opened,
+    adapters: list[Path],
+    weights: list[float] | None,
+    initial: Path | None,
+    blockwise: bool,
+    dtype: str | None,
 ) -> Result:
-    from outlive.checkpoint.adapters import all_merged, check_bound, check_finite, open_adapter
+    from outlive.checkpoint.adapters import all_merged, check_bound, check_finite, open_adapter, rounding_note
+    from outlive.checkpoint.tensors.dtypes import SHORT
 
     opened = [open_adapter(_folder(adapter)) for adapter in adapters]
     first = None if initial is None else open_adapter(_folder(initial))
     for path, adapter in zip(adapters, opened, strict=True):
         check_bound(path, root.place)
         check_finite(adapter)
-    return all_merged(root.tensors, opened, root.config, weights=weights, initial=first, blockwise_experts=blockwise)
+    found = all_merged(root.tensors, opened, root.config, weights=weights, initial=first, blockwise_experts=blockwise)
+    note = rounding_note(found.tensors, opened, SHORT[dtype] if dtype else None)
+    return replace(found, notes=[*found.notes, *([note] if note else [])])
 
 
 def _combined(

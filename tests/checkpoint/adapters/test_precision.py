@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outlive.checkpoint.adapters import adapter_of, merged
+from outlive.checkpoint.adapters import adapter_of, merged, rounding_note
+from outlive.checkpoint.adapters.rounding import kept_share
 from outlive.checkpoint.adapters.settings import settings_of
 from outlive.checkpoint.tensors.dtypes import cast, to_float32
 from outlive.checkpoint.tensors.tensor import Tensor
@@ -92,3 +93,32 @@ def test_other_quantisations_are_refused(method: str) -> None:
     with pytest.raises(InputError, match=method) as caught:
         merged(base, _adapter(31, 17)[0], {"quantization_config": {"quant_method": method}})
     assert "bf16" in str(caught.value.fix)
+
+
+@pytest.mark.parametrize("size", [1.0, 0.02, 1e-4])
+def test_what_rounding_takes_back_is_told(size: float) -> None:
+    """In bfloat16 most of a small change is below half of the distance to the next number."""
+    base = _bf16(MADE.normal(size=(64, 48)))
+    adapter, a, b = _adapter(64, 48, lora_alpha=3 * 0.02 * size)
+    tensors = merged({f"{NAME}.weight": base}, adapter, {}).tensors
+    wanted, change = to_float32(base.array(), "bfloat16").astype(np.float64), 0.02 * size * b.astype(np.float64) @ a
+    left = to_float32(cast((wanted + change).astype(np.float32), "float32", "bfloat16"), "bfloat16") - wanted
+    share = (left * change).sum() / np.square(change).sum()
+    found = kept_share(tensors)
+    assert found == pytest.approx(share, abs=1e-3)
+    assert kept_share(tensors, "float32") == pytest.approx(1, abs=1e-4)
+    note = rounding_note(tensors, [adapter])
+    assert (note is None) == (share >= 0.9) == (size == 1.0)
+    if note:
+        assert f"{found:.0%}" in note
+        assert "--dtype fp32" in note
+
+
+def test_experts_are_rounded_too() -> None:
+    base = _bf16(np.ones((4, 6, 5)))
+    a, b = MADE.normal(size=(12, 5)), 1e-5 * MADE.normal(size=(6, 12))
+    path = "model.layers.0.mlp.experts"
+    parts = {f"{path}.lora_{name}.weight": Given(each.astype(np.float32)) for name, each in (("A", a), ("B", b))}
+    settings = settings_of({"peft_type": "LORA", "r": 3, "lora_alpha": 3}, "adapter_config.json")
+    result = merged({f"{path}.down_proj": base}, adapter_of(settings, parts, "adapter"), {})
+    assert kept_share(result.tensors) == 0

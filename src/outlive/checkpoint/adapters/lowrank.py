@@ -93,7 +93,10 @@ class Merged(Tensor):
     def read(self, box: Box) -> Array:
         (begin, end), columns = box
         rows = self._rows(columns)
-        parts = [self._finished((first, min(first + rows, end)), columns) for first in range(begin, end, rows)]
+        parts = [
+            rounded(self.exact((first, min(first + rows, end)), columns), self.dtype)
+            for first in range(begin, end, rows)
+        ]
         if len(parts) == 1:
             return parts[0]
         return np.concatenate(parts) if parts else self.base.read(box)
@@ -102,16 +105,15 @@ class Merged(Tensor):
         width = self.shape[1] if self.magnitude else columns[1] - columns[0]
         return max(1, BLOCK // max(1, width * 8))
 
-    def _finished(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
+    def exact(self, rows: tuple[int, int], columns: tuple[int, int]) -> Floats:
+        """The numbers of a box, which is held as a whole, before they are rounded to the dtype."""
         if self.magnitude is None:
-            values = self.sums(rows, columns)
-        elif self.magnitude.axis == 0:
+            return self.sums(rows, columns)
+        if self.magnitude.axis == 0:
             whole = self.sums(rows, (0, self.shape[1]))
             wanted = floats(self.magnitude.values, (rows,), self._number)
-            values = whole[:, slice(*columns)] * (wanted / np.linalg.norm(whole, axis=1))[:, None]
-        else:
-            values = self.sums(rows, columns) * self._factors()[slice(*columns)]
-        return rounded(values, self.dtype)
+            return np.asarray(whole[:, slice(*columns)] * (wanted / np.linalg.norm(whole, axis=1))[:, None])
+        return self.sums(rows, columns) * self._factors()[slice(*columns)]
 
     def sums(self, rows: tuple[int, int], columns: tuple[int, int]) -> Floats:
         """W + Σ scale · left @ right of a box, without magnitudes."""
