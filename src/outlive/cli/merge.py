@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from outlive.run.errors import InputError
+from outlive.run.files import unfinished
 
 if TYPE_CHECKING:
     from outlive.checkpoint.adapters import Result
@@ -54,6 +55,8 @@ def command(
     *sources, target = _paths(paths, method)
     if os.path.lexists(target):
         raise InputError("this exists already", where=str(target), fix="name a folder that does not exist yet")
+    for left in unfinished(target):
+        typer.echo(f"note: {left} is of a merge that was killed, or that still goes on: else remove it", err=True)
     if method is None:
         if base is not None or density is not None:
             raise InputError("--base and --density go with --method", fix="add --method, or leave them out")

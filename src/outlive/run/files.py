@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -188,6 +189,15 @@ def sibling(path: Path) -> Path:
     """A new name beside `path`, for what is not finished: a dot in front, random digits and .tmp behind."""
     # The leading dot keeps half-made things out of listings and globs; the random part keeps builders apart.
     return path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
+
+
+def unfinished(path: Path) -> list[Path]:
+    """What builders of `path` that were killed left beside it, or are still writing there."""
+    named = re.compile(re.escape(f".{path.name[:100]}.") + r"[0-9a-f]{16}\.tmp")
+    try:
+        return sorted(found for found in path.parent.iterdir() if named.fullmatch(found.name))
+    except OSError:
+        return []
 
 
 def _exists(final: Path) -> InputError:

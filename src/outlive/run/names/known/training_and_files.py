@@ -202,11 +202,11 @@ FILES: tuple[Known, ...] = (
         same=(5, "cpu", 128, 1024),
     ),
     lacking(
-        f"uploading {_NOT_BUILT}",
+        "the finished run is uploaded, to the repository that export.hub names; nothing is on the way",
         """
         push_to_hub hub_private_repo hub_strategy hub_always_push hub_revision hub_model_revision
         """,
-        "remove it; the checkpoint's folder can be uploaded as it is",
+        "remove it, and set export.hub to ORG/NAME; or upload any checkpoint: outlive upload FOLDER ORG/NAME",
         same=("every_save",),
     ),
     Known(
