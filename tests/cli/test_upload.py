@@ -22,7 +22,7 @@ from outlive.run.config import load_run
 from outlive.run.engine import Result
 from outlive.run.errors import InputError, WorkError
 from outlive.run.folder import RunFolder
-from tests.checkpoint.fake_hub import FakeHub
+from tests.checkpoint.fake_hub import FakeHub, http_error
 from tests.checkpoint.faults import save_step, tokenizer_folder
 from tests.checkpoint.test_convert import SIZES, folder_of
 
@@ -176,6 +176,12 @@ def test_a_finished_run_goes_to_the_hub(there: FakeHub, unlooked: None, tmp_path
     raise_not_uploaded(done)
     there.repositories[NAME].private = False
     assert hand_over(run, folder, result, lambda note: None).facts["hub"]["sent"] == 0
+    there.refuse = http_error(413, "too large")
+    (folder.checkpoints / "step-00000003" / "model" / "more.json").write_text("{}")
+    failed = hand_over(run, folder, result, lambda note: None)
+    with pytest.raises(WorkError, match="too large") as caught:
+        raise_not_uploaded(failed)
+    assert str(caught.value.fix).endswith(f"outlive upload {folder.root} {NAME}")
 
 
 def test_a_failed_upload_takes_nothing_from_the_run(there: FakeHub, unlooked: None, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from outlive.run.errors import OutliveError, WorkError
+from outlive.run.errors import OutliveError, Resumable, WorkError
 
 if TYPE_CHECKING:
     from outlive.run.config import Run
@@ -29,11 +29,13 @@ def hand_over(run: Run, folder: RunFolder, result: Result, say: Callable[[str], 
         return result
     from outlive.cli import upload
 
-    again = f"outlive upload {folder.root} {run.export.hub} --private"
+    private = not _is_there(run.export.hub)
+    again = f"outlive upload {folder.root} {run.export.hub}{' --private' if private else ''}"
     try:
-        done = upload.send(folder.root, run.export.hub, upload.hub(), say, private=_is_new(run.export.hub))
+        done = upload.send(folder.root, run.export.hub, upload.hub(), say, private=private)
     except OutliveError as error:
-        found = {"repository": run.export.hub, "error": error.what, "fix": error.fix, "command": again}
+        fix = None if isinstance(error, Resumable) else error.fix  # of which the fix is to repeat it
+        found = {"repository": run.export.hub, "error": error.what, "fix": fix, "command": again}
         say(f"not uploaded: {error.what}; repeat it with: {again}")
     else:
         found = upload.facts(done)
@@ -41,19 +43,15 @@ def hand_over(run: Run, folder: RunFolder, result: Result, say: Callable[[str], 
     return replace(result, facts={**result.facts, "hub": found})
 
 
-def _is_new(repository: str) -> bool:
-    """Whether a repository is to be made, and then private; whoever has made one has decided that."""
-    from huggingface_hub.errors import RepositoryNotFoundError
-
+def _is_there(repository: str) -> bool:
+    """Whether a repository was made before: by somebody who decided then who can read it."""
     from outlive.cli import upload
 
     try:
         upload.hub().repo_info(repository)
-    except RepositoryNotFoundError:
-        return True
-    except Exception:  # the upload itself will say it
+    except Exception:  # there is none, or the upload itself will say what is wrong
         return False
-    return False
+    return True
 
 
 def raise_not_uploaded(result: Result) -> None:
@@ -61,5 +59,5 @@ def raise_not_uploaded(result: Result) -> None:
     found = result.facts.get("hub", {})
     if "error" in found:
         what = f"the run is finished and saved, but not uploaded: {found['error']}"
-        fix = f"{found['fix']}: {found['command']}" if found["fix"] else f"repeat it with: {found['command']}"
+        fix = f"{found['fix']}; then: {found['command']}" if found["fix"] else f"repeat it with: {found['command']}"
         raise WorkError(what, where=found["repository"], fix=fix)
