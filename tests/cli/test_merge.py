@@ -85,6 +85,17 @@ def test_several_adapters_by_their_weights(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["weights"] == "0.7,-0.4"
 
 
+def test_adapters_with_other_templates(made: Made, tmp_path: Path) -> None:
+    """The first one's is taken, and it is said."""
+    shutil.copytree(made.adapter, tmp_path / "other")
+    (tmp_path / "other" / "chat_template.jinja").write_text("another")
+    result = _run(made.base, made.adapter, tmp_path / "other", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "chat_template.jinja of" in result.stderr
+    assert "of the adapter" in (tmp_path / "out" / "chat_template.jinja").read_text()
+    assert "chat_template" not in _run(made.base, made.adapter, made.adapter, tmp_path / "two").stderr
+
+
 def test_a_pickled_adapter(made: Made, tmp_path: Path) -> None:
     """adapter_model.bin, as older versions of PEFT wrote it: the same weights, and no code of it is run."""
     adapter = tmp_path / "old"

@@ -124,8 +124,19 @@ def _adapted(
         check_bound(path, root.place)
         check_finite(adapter)
     found = all_merged(root.tensors, opened, root.config, weights=weights, initial=first, blockwise_experts=blockwise)
-    note = rounding_note(found.tensors, opened, SHORT[dtype] if dtype else None)
-    return replace(found, notes=[*found.notes, *([note] if note else [])])
+    told = [rounding_note(found.tensors, opened, SHORT[dtype] if dtype else None), _other_texts(adapters)]
+    return replace(found, notes=[*found.notes, *(note for note in told if note)])
+
+
+def _other_texts(adapters: list[Path]) -> str | None:
+    """What to tell of adapters that bring different tokenizers or templates: those of the first are taken."""
+    whole = [adapter for adapter in adapters if (adapter / "tokenizer.json").is_file()]
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        for other in whole[1:]:
+            texts = [path.read_bytes() if path.is_file() else b"" for path in (whole[0] / name, other / name)]
+            if texts[0] != texts[1]:
+                return f"{name} of {other} differs from that of {whole[0]}, whose tokenizer and template are taken"
+    return None
 
 
 def _combined(
