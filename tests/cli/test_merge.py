@@ -64,8 +64,10 @@ def test_several_adapters_by_their_weights(tmp_path: Path) -> None:
     """0.7 and -0.4 times two LoRAs of other ranks: what PEFT makes of them, joined along the rank."""
     model = tiny("llama")
     model.save_pretrained(tmp_path / "base")
-    trained = get_peft_model(copy.deepcopy(model), LoraConfig(task_type="CAUSAL_LM", r=3, target_modules=["q_proj"]))
-    both = {"r": 5, "lora_alpha": 3, "target_modules": ["q_proj", "up_proj"], "use_rslora": True}
+    trained = get_peft_model(
+        copy.deepcopy(model), LoraConfig(task_type="CAUSAL_LM", r=3, target_modules=["q_proj", "embed_tokens"])
+    )
+    both = {"r": 5, "lora_alpha": 3, "target_modules": ["q_proj", "up_proj", "embed_tokens"], "use_rslora": True}
     trained.add_adapter("other", LoraConfig(task_type="CAUSAL_LM", **both))
     torch.manual_seed(2)
     with torch.no_grad():
@@ -76,8 +78,8 @@ def test_several_adapters_by_their_weights(tmp_path: Path) -> None:
     trained.add_weighted_adapter(["default", "other"], [0.7, -0.4], "sum", combination_type="cat")
     trained.set_adapter("sum")
     wanted = logits(trained.eval())
-    one, other = tmp_path / "adapters", tmp_path / "adapters" / "other"
-    result = _run(tmp_path / "base", one, other, tmp_path / "out", "--weights", "0.7,-0.4")
+    first, second = tmp_path / "adapters", tmp_path / "adapters" / "other"
+    result = _run(tmp_path / "base", first, second, tmp_path / "out", "--weights", "0.7,-0.4")
     assert result.exit_code == 0, result.output
     ours = logits(AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval())
     assert difference(ours, wanted) < 1e-5

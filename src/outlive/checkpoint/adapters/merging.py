@@ -12,7 +12,7 @@ from outlive.checkpoint.adapters.experts import can_split, expert_modules, fuse,
 from outlive.checkpoint.adapters.initial import start_term, taken_out
 from outlive.checkpoint.adapters.lowrank import Held, Kept, Magnitude, Merged, RowsReplaced, Shifted, Term, added
 from outlive.checkpoint.adapters.places import embedding_of, head_of, is_conv1d, is_embedding, is_head, place
-from outlive.checkpoint.adapters.tied import HEAD, resized, settle
+from outlive.checkpoint.adapters.tied import HEAD, equal, resized, settle
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.checkpoint.tensors.views import Cast, Transposed
 from outlive.run.errors import InputError
@@ -78,8 +78,12 @@ class Merging:
                 self.unknown.append(name)
                 continue
             self._check_whole(found, tensor)
-            self._refuse_sum(found, "the whole")
             whole = _like(tensor, self.tensors[found])
+            if self._is_sum(found):
+                below = self.tensors[found]
+                if equal(below.base if isinstance(below, Merged) else below, whole):
+                    continue  # PEFT saves an adapted embedding's own weight along
+                self._refuse_sum(found, "the whole")
             both = self.tied and found in (self.embedding, HEAD)
             for each in (self.embedding, HEAD) if both and self.embedding else (found,):
                 self.tensors[str(each)] = whole
@@ -143,9 +147,12 @@ class Merging:
         if low.bias is not None:
             self._shift(low, scale)
 
+    def _is_sum(self, name: str) -> bool:
+        return name in self.changed or self.settings.factor != 1.0
+
     def _refuse_sum(self, name: str, brings: str) -> None:
         """Raise InputError where what an adapter brings of a weight can't be added to another's, or weighted."""
-        if name not in self.changed and self.settings.factor == 1.0:
+        if not self._is_sum(name):
             return
         other = "another adapter has changed that weight" if name in self.changed else "its weight is not 1"
         what = f"the adapter brings {brings} of {name}, and {other}: the two are no sum"

@@ -25,7 +25,7 @@ def settle(tensors: dict[str, Tensor], config: Mapping[str, Any], was_tied: bool
     says_tied = config.get("tie_word_embeddings", was_tied) is not False
     if not says_tied:
         return dict(config), None
-    if _equal(tensors[head], tensors[embedding]):
+    if equal(tensors[head], tensors[embedding]):
         if was_tied:
             del tensors[head]
         return dict(config), None
@@ -68,7 +68,8 @@ def _everywhere(config: Mapping[str, Any], key: str, value: Any) -> dict[str, An
     return changed
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
+def equal(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same dtype, shape and values; all are compared, block by block."""
     if one is other:
         return True
     if one.shape != other.shape or one.dtype != other.dtype:
