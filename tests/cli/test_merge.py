@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,38 @@ def test_several_adapters_by_their_weights(tmp_path: Path) -> None:
     assert difference(ours, wanted) < 1e-5
     assert difference(ours, logits(model)) > 1e-3
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["weights"] == "0.7,-0.4"
+
+
+TIED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "one of them on the embeddings": ({"target_modules": ["q_proj"]}, {"target_modules": ["embed_tokens", "o_proj"]}),
+    "both on the embeddings": ({"target_modules": ["embed_tokens"]}, {"target_modules": ["embed_tokens", "q_proj"]}),
+    "embeddings and head": ({"target_modules": ["lm_head"]}, {"target_modules": ["embed_tokens"]}),
+}
+
+
+@pytest.mark.parametrize("case", TIED)
+def test_several_adapters_of_a_tied_model(case: str, tmp_path: Path) -> None:
+    """Both at work on the base, as PEFT computes it, and both merged: the head is untied where it has to be."""
+    model = tiny("llama", tie_word_embeddings=True)
+    model.save_pretrained(tmp_path / "base")
+    one, other = (LoraConfig(task_type="CAUSAL_LM", r=3, **options) for options in TIED[case])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trained = get_peft_model(copy.deepcopy(model), one)
+        trained.add_adapter("other", other)
+        torch.manual_seed(2)
+        with torch.no_grad():
+            for name, parameter in trained.named_parameters():
+                if "lora_" in name:
+                    parameter.add_(0.1 * torch.randn_like(parameter))
+        trained.save_pretrained(tmp_path / "adapters")
+        trained.base_model.set_adapter(["default", "other"])
+        wanted = logits(trained.eval())
+    result = _run(tmp_path / "base", tmp_path / "adapters", tmp_path / "adapters" / "other", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    ours = logits(AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval())
+    assert difference(ours, wanted) < 1e-5
+    assert difference(ours, logits(model)) > 1e-3
 
 
 def test_adapters_with_other_templates(made: Made, tmp_path: Path) -> None:

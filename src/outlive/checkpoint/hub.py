@@ -122,14 +122,21 @@ def upload(
         raise
     except Exception as error:
         _tell(error, repository)
-    if changed := [name for name, stat in _stats(folder, files).items() if stat != before[name]]:
+    _compare(folder, before, arrived, repository, commit)
+    return Uploaded(repository, commit, f"{hub.endpoint}/{repository}/tree/{commit}", sent, there, extra)
+
+
+def _compare(
+    folder: Path, before: Mapping[str, tuple[int, int]], arrived: Mapping[str, Any], repository: str, commit: str
+) -> None:
+    """Raise WorkError where a file was changed meanwhile, and where the hub has another than was sent."""
+    if changed := [name for name, stat in _stats(folder, list(before)).items() if stat != before[name]]:
         what = f"{changed[0]} was changed while it was uploaded"
         raise WorkError(what, where=str(folder / changed[0]), fix="upload the folder again when nothing writes into it")
-    differ = [name for name in files if name not in arrived or not _is_same(folder / name, arrived[name])]
+    differ = [name for name in before if name not in arrived or not _is_same(folder / name, arrived[name])]
     if differ:
         what = f"what arrived is not what was sent: {_some(differ)} differ in commit {commit}"
         raise WorkError(what, where=repository, fix="run the same command again: it sends these files anew")
-    return Uploaded(repository, commit, f"{hub.endpoint}/{repository}/tree/{commit}", sent, there, extra)
 
 
 def _files(folder: Path) -> list[str]:
