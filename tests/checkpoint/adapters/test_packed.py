@@ -176,3 +176,54 @@ def test_groups_that_are_not_there() -> None:
     tensors["m.g_idx"] = Given(np.full(64, 4, np.int32))
     with pytest.raises(InputError, match="do not fit"):
         dequantised(tensors, {"quantization_config": about})
+
+
+MAKES: list[Callable[[], Packed]] = [
+    _nf4, lambda: _nested()[0], lambda: _int8()[0], lambda: _awq()[0], lambda: _gptq(4, "gptq", True)[0],
+]  # fmt: skip
+ODD: list[Any] = [0, -1, 1, 2.5, 1 << 40, None, "x", [], {}, True, [4, 32, 1], float("nan")]
+
+
+def _harm(tensors: dict[str, Tensor], about: dict[str, Any], generator: Any) -> None:
+    """One change: a tensor that is gone, or of another shape, dtype or content, or another value of a setting."""
+    name = sorted(tensors)[generator.integers(len(tensors))]
+    odd = ODD[generator.integers(len(ODD))]
+    values = tensors[name].array()
+    match generator.integers(7):
+        case 0:
+            del tensors[name]
+        case 1:
+            tensors[name] = Given(values.reshape(-1)[: generator.integers(values.size + 1)])
+        case 2:
+            tensors[name] = Given(values.T.reshape(1, *values.T.shape))
+        case 3:
+            kinds = ["uint8", "int8", "int32", "float32", "int64", "bool", "float64"]
+            tensors[name] = Given(values.astype(kinds[generator.integers(len(kinds))]))
+        case 4:
+            raw = bytearray(np.ascontiguousarray(values).tobytes() or b"\0")
+            raw[generator.integers(len(raw))] ^= 1 << int(generator.integers(8))
+            if values.size:
+                tensors[name] = Given(np.frombuffer(bytes(raw), values.dtype).reshape(values.shape))
+        case 5:
+            about[["bits", "group_size", "checkpoint_format", "version"][generator.integers(4)]] = odd
+        case 6:
+            key = ["shape", "blocksize", "nested_blocksize", "nested_offset"][generator.integers(4)]
+            state = {"blocksize": 64, "shape": [4, 32], "nested_blocksize": 4, "nested_offset": 0.25, key: odd}
+            if (place := "m.weight.quant_state.bitsandbytes__nf4") in tensors:
+                tensors[place] = _bytes(state)
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_any_harm_is_an_error_or_numbers(make: Callable[[], Packed]) -> None:
+    refused = 0
+    for seed in range(400):
+        tensors, about = make()
+        _harm(tensors, about, np.random.default_rng(seed))
+        try:
+            found, _ = dequantised(tensors, {"quantization_config": about, "dtype": "float32"})
+            with np.errstate(all="ignore"):
+                for tensor in found.values():
+                    assert tensor.array().shape == tensor.shape
+        except InputError:
+            refused += 1
+    assert refused > 100

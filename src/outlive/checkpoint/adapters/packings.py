@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from outlive.checkpoint.adapters.packed import Blocks, Groups, Rows
-from outlive.checkpoint.tensors.dtypes import Array, to_float32
+from outlive.checkpoint.tensors.dtypes import DTYPES, Array, to_float32
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.checkpoint.tensors.views import Transposed
 from outlive.run.errors import InputError
@@ -17,6 +17,7 @@ from outlive.run.errors import InputError
 Found = tuple[dict[str, Tensor], set[str]]
 _FIX = "copy the base again from where it is whole; or name the bf16 base from which it was quantised"
 _STATE = ".quant_state.bitsandbytes__"
+_WORDS = ("int32", "uint32")
 _PARTS = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
 
 
@@ -101,6 +102,9 @@ def grouped(tensors: Mapping[str, Tensor], about: Mapping[str, Any], awq: bool) 
             continue
         module = name.removesuffix("qweight")
         words, zeros, scales = (_packed(tensors, module + part) for part in ("qweight", "qzeros", "scales"))
+        kinds = [words.dtype in _WORDS, zeros.dtype in _WORDS, DTYPES[scales.dtype].is_float]
+        if not all(kinds) or any(len(each.shape) != 2 for each in (words, zeros, scales)):
+            raise _damaged(name, f"words of {words.dtype} {words.shape}, zeros of {zeros.dtype}, scales {scales.dtype}")
         per_word = 32 // bits
         inputs = words.shape[0] * (1 if awq else per_word)
         outputs = words.shape[1] * (per_word if awq else 1)
