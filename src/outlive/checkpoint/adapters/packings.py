@@ -51,7 +51,8 @@ def _packed(tensors: Mapping[str, Tensor], weight: str) -> Tensor:
 
 def _state(name: str, tensor: Tensor) -> Mapping[str, Any]:
     try:
-        state = dict(json.loads(tensor.array().astype(np.uint8).tobytes()) if tensor.size < 1 << 16 else {})
+        told = tensor.dtype == "uint8" and tensor.size < 1 << 16
+        state = dict(json.loads(tensor.array().tobytes()) if told else {})
         shape, length = state["shape"], state["blocksize"]
         fits = len(shape) == 2 and all(type(number) is int and number > 0 for number in (*shape, length))
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -70,9 +71,10 @@ def _four_bits(weight: str, packed: Tensor, state: Mapping[str, Any], tensors: M
         outer, inner = (_whole(tensors, f"{weight}.{part}") for part in ("nested_absmax", "nested_quant_map"))
         if not isinstance(offset, (int, float)) or type(nested) is not int or nested < 1 or len(inner) != 256:
             raise _damaged(weight, "its scales are packed too, and the way is not told")
-        if len(outer) != -(-len(scales) // nested):
+        if tensors[f"{weight}.absmax"].dtype != "uint8" or len(outer) != -(-len(scales) // nested):
             raise _damaged(weight, f"{len(scales)} scales in blocks of {nested} have {len(outer)} scales of their own")
-        scales = inner[scales.astype(np.int64)] * outer[np.arange(len(scales)) // nested] + float(offset)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused when it is written
+            scales = inner[scales.astype(np.int64)] * outer[np.arange(len(scales)) // nested] + float(offset)
     expected = (16, -(-size // length), -(-size // 2))
     if packed.dtype != "uint8" or (len(levels), len(scales), packed.size) != expected or packed.shape[0] != packed.size:
         raise _damaged(weight, f"{packed.shape} bytes and {len(scales)} scales for {shape} in blocks of {length}")
