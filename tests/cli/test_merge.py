@@ -26,6 +26,7 @@ from outlive.checkpoint.tensors.dtypes import cast, to_float32
 from outlive.checkpoint.tensors.views import Given
 from outlive.cli.main import app
 from tests.checkpoint.adapters.peft_models import Made, difference, logits, make, tiny
+from tests.checkpoint.test_convert import SIZES, folder_of
 
 
 @pytest.fixture(scope="module")
@@ -175,18 +176,32 @@ def test_an_adapter_that_diverged(number: float, made: Made, tmp_path: Path) -> 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_base_in_another_format(tmp_path: Path) -> None:
-    """A base saved by torch.distributed.checkpoint: the same weights as from its folder."""
-    model = tiny("llama")
-    made = make(tmp_path, model, LoraConfig(task_type="CAUSAL_LM", r=3, target_modules=["q_proj"]), unload=False)
-    converted = CliRunner().invoke(app, ["convert", str(made.base), str(tmp_path / "dcp"), "--to", "dcp"])
+@pytest.mark.parametrize("kind", ["dcp", "gguf"])
+def test_a_base_in_another_format(kind: str, tmp_path: Path) -> None:
+    """The same weights as from its folder; a GGUF file brings config, tokenizer and template itself."""
+    base, adapter = folder_of(tmp_path / "folder", SIZES), tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 3, "lora_alpha": 2}))
+    rng, tensors = np.random.default_rng(1), {}
+    for name, shape in {"self_attn.q_proj": (48, 48), "self_attn.k_proj": (24, 48), "mlp.down_proj": (48, 101)}.items():
+        path = f"base_model.model.model.layers.1.{name}"
+        tensors[f"{path}.lora_A.weight"] = rng.normal(size=(3, shape[1])).astype(np.float32)
+        tensors[f"{path}.lora_B.weight"] = rng.normal(size=(shape[0], 3)).astype(np.float32)
+    save_file(tensors, adapter / "adapter_model.safetensors")
+    made = tmp_path / "made"
+    converted = CliRunner().invoke(app, ["convert", str(base), str(made), "--to", kind])
     assert converted.exit_code == 0, converted.output
-    for base in (made.base, tmp_path / "dcp"):
-        result = _run(base, made.adapter, tmp_path / f"of-{base.name}")
+    for name, source in {"one": base, "other": made / "model.gguf" if kind == "gguf" else made}.items():
+        result = _run(source, adapter, tmp_path / name)
         assert result.exit_code == 0, result.output
-    one, other = (load_file(tmp_path / f"of-{name}" / "model.safetensors") for name in ("base", "dcp"))
+        assert (tmp_path / name / "tokenizer.json").is_file()
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "other"))
     assert one.keys() == other.keys()
     assert all((one[name] == other[name]).all() for name in one)
+    assert (
+        one["model.layers.1.mlp.down_proj.weight"]
+        != load_file(base / "model.safetensors")["model.layers.1.mlp.down_proj.weight"]
+    ).all()
 
 
 def test_nothing_is_overwritten(made: Made, tmp_path: Path) -> None:
