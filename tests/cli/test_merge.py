@@ -198,10 +198,8 @@ def test_a_base_in_another_format(kind: str, tmp_path: Path) -> None:
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "other"))
     assert one.keys() == other.keys()
     assert all((one[name] == other[name]).all() for name in one)
-    assert (
-        one["model.layers.1.mlp.down_proj.weight"]
-        != load_file(base / "model.safetensors")["model.layers.1.mlp.down_proj.weight"]
-    ).all()
+    name = "model.layers.1.mlp.down_proj.weight"
+    assert (one[name] != load_file(base / "model.safetensors")[name]).all()
 
 
 def test_nothing_is_overwritten(made: Made, tmp_path: Path) -> None:
