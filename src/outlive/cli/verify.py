@@ -1,4 +1,4 @@
-"""`outlive verify`: is a model folder whole, and does everybody read the same model from it?"""
+"""`outlive verify`: is a checkpoint whole, and does everybody read the same model from it?"""
 
 from __future__ import annotations
 
@@ -17,45 +17,52 @@ _COLORS = {"error": typer.colors.RED, "warning": typer.colors.YELLOW, "note": ty
 
 
 def command(
-    path: Annotated[Path, typer.Argument(help="A model folder, a checkpoint or a run.")],
+    path: Annotated[Path, typer.Argument(help="A model or an adapter of any format, a checkpoint or a run.")],
     against: Annotated[
         Path | None, typer.Option(metavar="OTHER", help="Another folder: compare all tensors with its own.")
     ] = None,
+    base: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The model that an adapter is for, or whose config it has.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
-    """Read every byte of a model folder, and name what others accept in silence. Exit code 1 where it is not whole."""
-    from outlive.checkpoint.formats.huggingface import open_model
+    """Read every byte of a checkpoint, and name what others accept in silence. Exit code 1 where it is not whole."""
+    from outlive.checkpoint.formats.detect import open_checkpoint
     from outlive.checkpoint.verify.against import differences
-    from outlive.checkpoint.verify.folder import verify_folder
+    from outlive.checkpoint.verify.path import verify_path
 
-    folder = model_folder(path)
-    found = verify_folder(folder)
+    place = _place(path)
+    found = verify_path(place, base)
     differ = None
     if against is not None:
-        differ = differences(open_model(folder).tensors, open_model(model_folder(against)).tensors)
+        one, other = open_checkpoint(_weights(place)), open_checkpoint(_weights(_place(against)))
+        differ = differences(one.tensors, other.tensors)
     if as_json:
-        _print_json(folder, found, differ)
+        _print_json(place, found, differ)
     else:
-        _print(folder, found)
+        _print(place, found)
         if differ is not None:
             _print_differences(differ)
     if differ or any(finding.level == "error" for finding in found):
         raise typer.Exit(1)
 
 
-def model_folder(path: Path) -> Path:
-    """The folder of weights that a path stands for: itself, a checkpoint's model/, or that of a run's last one."""
+def _place(path: Path) -> Path:
+    """What is looked at: the path itself, or of a run its last checkpoint."""
     from outlive.checkpoint.folder import saved_checkpoints
     from outlive.run.errors import InputError
 
-    if not path.is_dir():
-        raise InputError("this is no folder", where=str(path), fix="name the folder of a model")
-    if (path / "checkpoints").is_dir():
-        saved = [one for one in saved_checkpoints(path / "checkpoints") if (one.path / "model").is_dir()]
-        if not saved:
-            fix = "an adapter is not verified alone: name a folder with a whole model"
-            raise InputError("no checkpoint of this run has a model/", where=str(path), fix=fix)
-        path = saved[-1].path
+    if not (path / "checkpoints").is_dir():
+        return path
+    saved = saved_checkpoints(path / "checkpoints")
+    if not saved:
+        fix = "name a run that has saved one"
+        raise InputError("this run has no whole checkpoint", where=str(path), fix=fix)
+    return saved[-1].path
+
+
+def _weights(path: Path) -> Path:
+    """The weights of a checkpoint that outlive wrote: its model/."""
     return path / "model" if (path / "model").is_dir() else path
 
 

@@ -69,6 +69,23 @@ KINDS: dict[str, dict[str, str]] = {
     "expected_missing": {"transformers": "loads, draws what is missing at random and only reports it"},
     "expected_extra": {"transformers": "loads, leaves it out and only reports it"},
     "expected_shape": {"transformers": "stops with an error"},
+    "zero_rows": {"every program": "loads it: safetensors files have no checksum"},
+    "whole_numbers": {"torch": "consolidate_safetensors_files stops with a TypeError (pytorch#192485)"},
+    "other_checksum": {"torch": "loads it: it never looks at the checksums"},
+    "same_files": {},
+    "damaged_state": {},
+    "pickled_adapter": {},
+    "adapter_config": {},
+    "adapter_tensors": {},
+    "adapter_rank": {},
+    "adapter_targets": {},
+    "adapter_shape": {},
+    "untrained": {},
+    "no_binding": {},
+    "no_base": {},
+    "other_base": {},
+    "tied_adapter": {"PEFT": "leaves the config tied: readers that follow it lose the head (peft#2777)"},
+    "no_pre": {},
 }
 
 

@@ -67,6 +67,14 @@ class _Look:
         return enough and not are_rows
 
     @property
+    def lacks_rows(self) -> bool:
+        """Whether whole rows that follow each other, a sixteenth of all or more, are zeros."""
+        row = int(np.prod(self.tensor.shape[1:], dtype=np.int64))
+        is_matrix = len(self.tensor.shape) > 1 and row > 0 and not self.is_zero
+        rows = (self.longest - -self.longest_start % row) // row if is_matrix else 0
+        return rows >= 2 and rows * 16 >= self.tensor.shape[0]
+
+    @property
     def is_far(self) -> bool:
         """Whether the largest number is far from the mean of the others."""
         mean = self.others / max(self.tensor.size - 1, 1)
@@ -102,6 +110,18 @@ def look_at_values(tensors: Mapping[str, Tensor], places: Mapping[str, str]) -> 
             names = {one.name for one in wrong}
             yield Finding(level, kind, f"{what} {some(names)}", places[min(names)], fix)  # type: ignore[arg-type]
     yield from _copies(looks, places)
+    yield from _lost_rows(looks, places)
+
+
+def _lost_rows(looks: list[_Look], places: Mapping[str, str]) -> Iterator[Finding]:
+    """Rows of zeros in most matrices: pieces of a rank that were lost when the checkpoint was put together. (In one
+    matrix they may be right: unused tokens, units that were pruned.)"""
+    matrices = [one for one in looks if len(one.tensor.shape) > 1 and not one.is_zero]
+    lost = [one.name for one in matrices if one.lacks_rows]
+    if len(lost) > 1 and 2 * len(lost) >= len(matrices):
+        what = f"{len(lost)} of {len(matrices)} matrices have rows of zeros, as a lost piece leaves them: {some(lost)}"
+        fix = "put the checkpoint together again, with the files of all ranks"
+        yield Finding("error", "zero_rows", what, places[min(lost)], fix)
 
 
 def _may_be(look: _Look) -> bool:
