@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
+
 from outlive.checkpoint.adapters.adapter import NAME, Adapter, LowRank, adapter_of
 from outlive.checkpoint.adapters.binding import NAME as BINDING
 from outlive.checkpoint.adapters.binding import check_bound
@@ -121,7 +123,7 @@ def _zeros(adapter: Adapter, where: str) -> Iterator[Finding]:
 
 def _is_zero(low: LowRank) -> bool:
     half = low.a if low.embedding else low.b
-    return not any(half.read(box).any() for box in half.blocks())
+    return not any(np.ascontiguousarray(half.read(box)).view(np.uint8).any() for box in half.blocks())
 
 
 def _named_base(settings: Settings, folder: Path) -> Path | None:

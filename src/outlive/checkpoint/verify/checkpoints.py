@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from outlive.checkpoint.verify.values import look_at_values
 from outlive.run.errors import OutliveError
 from outlive.run.files import hash_file
 
+_OF_RANK = re.compile(r"shard-(\d{5})-model-")
 _OF_ADAM = (".exp_avg", ".exp_avg_sq", ".step", ".momentum_buffer", ".max_exp_avg_sq")
 
 
@@ -37,6 +39,9 @@ def verify_dcp(folder: Path, base: Path | None) -> Iterator[Finding]:
         what = f"there is no {METADATA}: nothing says which tensors the files hold"
         yield Finding("error", "damaged_index", what, str(folder), AGAIN)
         return
+    if lost := _lost_ranks(names):
+        what = f"the files of ranks are not there: {some(lost)}"
+        yield Finding("error", "missing_file", what, str(folder), AGAIN)
     if absent := sorted(name for name in names if not (folder / name).is_file()):
         what = f"files that {METADATA} names are not there: {some(absent)}"
         yield Finding("error", "missing_file", what, str(folder), AGAIN)
@@ -60,6 +65,13 @@ def verify_dcp(folder: Path, base: Path | None) -> Iterator[Finding]:
         what = "the whole shape of a tensor is written nowhere: the files of the last ranks could be missing unseen"
         yield Finding("note", "no_table", what, str(folder), "name the model whose config it has: --base DIR")
     yield from look_at_model(model.tensors, config, folder)
+
+
+def _lost_ranks(names: Sequence[str]) -> list[str]:
+    """The numbers of ranks between the first and the last of whose files there are some. ([] of .distcp files: there
+    .metadata names them all.)"""
+    ranks = {int(found[1]) for name in names if (found := _OF_RANK.search(name))}
+    return [str(rank - 1) for rank in range(1, min(max(ranks, default=0), 10_000)) if rank not in ranks]
 
 
 def _files_of_dcp(folder: Path) -> list[str]:

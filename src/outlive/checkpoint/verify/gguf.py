@@ -26,7 +26,8 @@ _EMBEDDINGS = "token_embd.weight"
 def verify_gguf(path: Path) -> Iterator[Finding]:
     """A GGUF file, all parts of a split one, or the one in a folder. Reads every byte once."""
     folder = path if path.is_dir() else path.parent
-    files = sorted(folder.glob("*.gguf")) if path.is_dir() else _parts(path)
+    named = sorted(folder.glob("*.gguf")) if path.is_dir() else [path]
+    files = sorted({part for one in named for part in _parts(one)})
     for finding in compare_with_manifest(folder):
         mine = finding.where in map(str, files) or finding.id in ("no_manifest", "damaged_manifest")
         if path.is_dir() or mine:
