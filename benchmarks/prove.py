@@ -104,8 +104,8 @@ def kills() -> list[str]:
 
 
 def corruptions() -> list[str]:
-    """5,000 random corruptions of small checkpoints of every format, looked at by `outlive verify` with their manifest and
-    without: no crash, no hang, bounded memory, and with the manifest each is named."""
+    """5,000 random corruptions of small checkpoints of every format, looked at by `outlive verify` with their manifest
+    and without: no crash, no hang, bounded memory, and with the manifest each is named."""
     return run("tests/checkpoint/verify/corruptions.py", "--cases", "5000").strip().splitlines()
 
 

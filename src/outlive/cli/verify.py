@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from outlive.checkpoint.model import Model
+    from outlive.checkpoint.tensors.tensor import Tensor
     from outlive.checkpoint.verify.against import Difference
     from outlive.checkpoint.verify.finding import Finding
+    from outlive.modeling.compare import Apart
 
 SHOWN = 20  # differing tensors
 _COLORS = {"error": typer.colors.RED, "warning": typer.colors.YELLOW, "note": typer.colors.CYAN}
@@ -24,6 +29,11 @@ def command(
     base: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The model that an adapter is for, or whose config it has.")
     ] = None,
+    logits: Annotated[bool, typer.Option("--logits", help="With --against: compare what both answer.")] = False,
+    dtype: Annotated[Literal["fp32", "bf16"], typer.Option(help="With --logits: how both are loaded.")] = "fp32",
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, help="With --logits: the largest difference of two logits that is the same.")
+    ] = 1e-3,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Read every byte of a checkpoint, and name what others accept in silence. Exit code 1 where it is not whole."""
@@ -33,18 +43,60 @@ def command(
 
     place = _place(path)
     found = verify_path(place, base)
-    differ = None
-    if against is not None:
-        one, other = open_checkpoint(_weights(place)), open_checkpoint(_weights(_place(against)))
-        differ = differences(one.tensors, other.tensors)
+    differ, apart = None, None
+    if logits:
+        apart = _apart(place, against, base, dtype)
+    elif against is not None:
+        differ = differences(*_comparable(open_checkpoint(_weights(place)), open_checkpoint(_weights(_place(against)))))
     if as_json:
-        _print_json(place, found, differ)
+        _print_json(place, found, differ, apart)
     else:
         _print(place, found)
         if differ is not None:
             _print_differences(differ)
-    if differ or any(finding.level == "error" for finding in found):
+        if apart is not None:
+            share = f"{apart.same_greedy:.2%} choose the same next token"
+            typer.echo(
+                f"logits: apart by up to {apart.largest:.3g}, KL {apart.kl:.3g}; {share} ({apart.tokens} tokens)"
+            )
+    is_apart = apart is not None and apart.largest > tolerance
+    if differ or is_apart or any(finding.level == "error" for finding in found):
         raise typer.Exit(1)
+
+
+def _apart(place: Path, against: Path | None, base: Path | None, dtype: str) -> Apart:
+    """Both as Hugging Face folders, loaded the same way."""
+    import tempfile
+
+    from outlive.cli.as_folder import as_folder
+    from outlive.run.errors import InputError
+
+    if against is None:
+        raise InputError("--logits compares two checkpoints", fix="name the other one: --against OTHER")
+    try:
+        import torch
+
+        from outlive.modeling.compare import logits_apart
+    except ImportError as error:
+        fix = "install outlive[train], or leave --logits out: tensors are compared without"
+        raise InputError(f"--logits needs {error.name}", fix=fix) from None
+    with tempfile.TemporaryDirectory(prefix="outlive-verify-") as made:
+        one = as_folder(_weights(place), base, Path(made) / "one")
+        other = as_folder(_weights(_place(against)), base, Path(made) / "other")
+        return logits_apart(one, other, torch.float32 if dtype == "fp32" else torch.bfloat16)
+
+
+def _comparable(one: Model, other: Model) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+    """The tensors of two checkpoints; of two formats under the names that both have in Hugging Face folders."""
+    from outlive.checkpoint.convert import weights_of
+
+    if one.format == other.format:
+        return one.tensors, other.tensors
+    sides = [
+        weights_of(side, None if side.config or side.format == "gguf" else against.folder).tensors
+        for side, against in ((one, other), (other, one))
+    ]
+    return sides[0], sides[1]
 
 
 def _place(path: Path) -> Path:
@@ -62,8 +114,9 @@ def _place(path: Path) -> Path:
 
 
 def _weights(path: Path) -> Path:
-    """The weights of a checkpoint that outlive wrote: its model/."""
-    return path / "model" if (path / "model").is_dir() else path
+    """The weights of a checkpoint that outlive wrote: its model/ or adapter/."""
+    parts = (path / "model", path / "adapter")
+    return next((part for part in parts if part.is_dir()), path)
 
 
 def _print(folder: Path, found: list[Finding]) -> None:
@@ -93,7 +146,7 @@ def _print_differences(differ: list[Difference]) -> None:
     typer.echo("all tensors are the same" if not differ else f"{len(differ):,} tensors differ")
 
 
-def _print_json(folder: Path, found: list[Finding], differ: list[Difference] | None) -> None:
+def _print_json(folder: Path, found: list[Finding], differ: list[Difference] | None, apart: Apart | None) -> None:
     from outlive.checkpoint.verify.consequences import consequences
 
     about = {
@@ -104,4 +157,6 @@ def _print_json(folder: Path, found: list[Finding], differ: list[Difference] | N
     }
     if differ is not None:
         about["differences"] = [dict(one._asdict()) for one in differ]
+    if apart is not None:
+        about["logits"] = dict(apart._asdict())
     typer.echo(json.dumps(about, ensure_ascii=False))

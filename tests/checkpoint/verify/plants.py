@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from tests.checkpoint.verify.small import BIN_INDEX, BINS, FILES, INDEX, RANKS, SINGLE  # noqa: E402
+from tests.checkpoint.verify.small import BIN_INDEX, BINS, FILES, INDEX, RANKS, SINGLE
 
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 Q_A = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
