@@ -121,12 +121,13 @@ def _weights(path: Path) -> Path:
 
 def _print(folder: Path, found: list[Finding]) -> None:
     from outlive.checkpoint.verify.consequences import consequences
+    from outlive.checkpoint.verify.path import form_of
 
     for finding in found:
         head = typer.style(f"{finding.level}[{finding.id}]", fg=_COLORS[finding.level], bold=True)
         typer.echo(f"{head}: {finding.what}\n  --> {finding.where}\n   = fix: {finding.fix}\n")
     serious = [finding for finding in found if finding.level != "note"]
-    if programs := consequences(serious):
+    if programs := consequences(serious, form_of(folder)):
         typer.echo("what programs do with it:")
         for program, lines in programs.items():
             for line in lines:
@@ -148,12 +149,13 @@ def _print_differences(differ: list[Difference]) -> None:
 
 def _print_json(folder: Path, found: list[Finding], differ: list[Difference] | None, apart: Apart | None) -> None:
     from outlive.checkpoint.verify.consequences import consequences
+    from outlive.checkpoint.verify.path import form_of
 
     about = {
         "folder": str(folder),
         "whole": not any(finding.level == "error" for finding in found),
         "findings": [finding.to_json() for finding in found],
-        "programs": consequences(finding for finding in found if finding.level != "note"),
+        "programs": consequences((one for one in found if one.level != "note"), form_of(folder)),
     }
     if differ is not None:
         about["differences"] = [dict(one._asdict()) for one in differ]

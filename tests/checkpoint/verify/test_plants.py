@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from outlive.checkpoint.building import building_checkpoint
 from outlive.checkpoint.formats.gguf import open_gguf
 from outlive.checkpoint.formats.gguf_write import write_gguf
 from outlive.checkpoint.verify.consequences import KINDS
+from outlive.checkpoint.verify.consequences import table as programs_table
 from outlive.checkpoint.verify.path import verify_path
+from outlive.checkpoint.verify.programs import FACTS, FORMS, SOURCES, TRIED
+from outlive.cli.main import app
+from outlive.run.errors import InputError
 from tests.checkpoint.verify.plants import FAULTS, Fault, table
-from tests.checkpoint.verify.small import FORMATS, gguf, huggingface
+from tests.checkpoint.verify.small import FORMATS, adapter, gguf, huggingface
+from tests.checkpoint.verify.test_verify import SINGLE_FAULTS
 from tests.fixtures import cases
 
 SAMPLES = {"dcp of 2 ranks": "dcp_fsdp2"}
@@ -77,3 +84,67 @@ def test_a_whole_one_has_no_error_and_no_warning(name: str, tmp_path: Path, base
 def test_the_page_has_the_list() -> None:
     page = (Path(__file__).parents[3] / "docs" / "verify.md").read_text(encoding="utf-8")
     assert "\n".join(table()) in page
+
+
+def test_the_page_says_what_programs_do_and_how_that_is_known() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "verify.md").read_text(encoding="utf-8")
+    assert "\n".join(programs_table()) in page
+    for fact in FACTS:
+        assert set(fact.kinds) <= KINDS
+        assert fact.form in FORMS
+        assert SOURCES[fact.source]
+
+
+def test_programs_are_told_apart_by_the_form(tmp_path: Path) -> None:
+    shutil.rmtree(gguf(tmp_path / "gguf").with_name("of"))
+    path = tmp_path / "gguf" / "model.gguf"
+    path.write_bytes(path.read_bytes()[:-5000])
+    done = CliRunner().invoke(app, ["verify", str(path), "--json"])
+    about = json.loads(done.stdout)
+    assert (done.exit_code, list(about["programs"])) == (1, ["llama.cpp"])
+    folder = adapter(tmp_path / "adapter")
+    done = CliRunner().invoke(app, ["verify", str(folder), "--json"])
+    assert (done.exit_code, json.loads(done.stdout)["whole"]) == (0, True)
+
+
+def test_what_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    for path in (tmp_path / "nowhere", tmp_path / "a.txt"):
+        with pytest.raises(InputError):
+            verify_path(path)
+
+
+def test_a_file_alone_is_looked_at(tmp_path: Path) -> None:
+    folder = gguf(tmp_path / "gguf")
+    assert [one.id for one in verify_path(folder / "model.gguf") if one.level != "note"] == []
+    torch = pytest.importorskip("torch")
+    torch.save({"a": torch.ones(3, 5), "step": 3}, tmp_path / "state.pt")
+    assert [one.id for one in verify_path(tmp_path / "state.pt")] == ["no_manifest"]
+
+
+@pytest.mark.parametrize("fault", [one for one in FAULTS if one.format in {"huggingface", "sharded", "bins"}], ids=str)
+def test_transformers_does_what_is_said(fault: Fault, tmp_path: Path) -> None:
+    """Only what was tried is said of it, and it is tried again here."""
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    folder = made(fault, tmp_path / "checkpoint")
+    fault.make(folder)
+    said = [one.does for one in FACTS if one.form == "folder" and fault.kind in one.kinds and one.source == TRIED]
+    assert said
+    try:
+        _, report = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    except Exception:
+        assert said[0].startswith("stops")
+    else:
+        assert not said[0].startswith("stops")
+        assert bool(report["missing_keys"]) == ("draws what is missing at random" in said[0])
+
+
+def test_transformers_refuses_chats_without_a_template(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder = FORMATS["huggingface"](tmp_path / "checkpoint")
+    chat = [{"role": "user", "content": "Hello"}]
+    assert transformers.AutoTokenizer.from_pretrained(folder).apply_chat_template(chat)
+    SINGLE_FAULTS["no template"][0](folder)
+    with pytest.raises(ValueError, match="chat_template"):
+        transformers.AutoTokenizer.from_pretrained(folder).apply_chat_template(chat)

@@ -56,6 +56,16 @@ def _found(path: Path, base: Path | None) -> Iterable[Finding]:
     return verify_folder(path)
 
 
+def form_of(path: Path) -> str:
+    """The form of a checkpoint by which programs are told apart: one of `programs.FORMS`."""
+    if path.suffix == ".gguf" or (path.is_dir() and any(path.glob("*.gguf")) and not any(path.glob("*.safetensors"))):
+        return "gguf"
+    if any((path / name).is_file() for name in (ADAPTER_CONFIG, ADAPTER, BIN)):
+        return "adapter"
+    pieces = path.is_dir() and (any(path.glob("*.distcp")) or any(path.glob("shard-*-model-*.safetensors")))
+    return "dcp" if pieces or (path / METADATA).exists() else "folder"
+
+
 def _of_file(path: Path, base: Path | None) -> Iterable[Finding]:
     if path.suffix == ".gguf":
         return verify_gguf(path)
