@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from outlive.checkpoint.building import building_checkpoint
@@ -49,11 +50,22 @@ def sample(name: str, folder: Path) -> Path:
     return Path(shutil.copytree(source, folder))
 
 
+def pickled_adapter(folder: Path) -> Path:
+    """An adapter as old versions of PEFT wrote it."""
+    torch = pytest.importorskip("torch")
+    path = adapter(folder) / "adapter_model.safetensors"
+    torch.save({name: torch.from_numpy(one) for name, one in load_file(path).items()}, folder / "adapter_model.bin")
+    path.unlink()
+    return folder
+
+
 def made(fault: Fault, folder: Path) -> Path:
     if fault.format in SAMPLES:
         return sample(fault.format, folder)
     if fault.format == "bins":
         pytest.importorskip("torch")
+    if fault.format == "adapter .bin":
+        return pickled_adapter(folder)
     return parts(folder) if fault.format == "gguf of 2 parts" else FORMATS[fault.format](folder)
 
 
@@ -105,6 +117,13 @@ def test_programs_are_told_apart_by_the_form(tmp_path: Path) -> None:
     folder = adapter(tmp_path / "adapter")
     done = CliRunner().invoke(app, ["verify", str(folder), "--json"])
     assert (done.exit_code, json.loads(done.stdout)["whole"]) == (0, True)
+
+
+def test_a_pickled_adapter_is_read_and_warned_of(tmp_path: Path, base: Path) -> None:
+    found = verify_path(pickled_adapter(tmp_path / "adapter"), base)
+    assert "pickled_adapter" in {one.id for one in found}
+    wrong = {one.id for one in found if one.level == "error"}
+    assert wrong == {"missing_file"}  # of the manifest, which was written of the other file
 
 
 def test_what_is_no_checkpoint(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -95,19 +96,27 @@ def _against_config(adapter: Adapter, folder: Path) -> Iterator[Finding]:
     if adapter.settings.dora and (plain := [low.path for low in adapter.low_rank.values() if low.magnitude is None]):
         what = f"the config says use_dora, and these modules have no magnitude: {some(plain)}"
         yield Finding("error", "adapter_tensors", what, str(folder), AGAIN)
-    paths = {low.path for low in adapter.low_rank.values()}
-    wanted = read_json(folder / CONFIG).get("target_modules")
-    listed = [one for one in wanted if isinstance(one, str)] if isinstance(wanted, list) else []
-    if absent := [name for name in listed if not any(_ends(path, name) for path in paths)]:
-        what = f"the config adapts modules of which there is no tensor: {some(absent)}"
-        yield Finding("warning", "adapter_targets", what, where, _OWN)
-    if listed and (others := [path for path in paths if not any(_ends(path, name) for name in listed)]):
-        what = f"tensors of modules that the config does not adapt, which PEFT leaves out: {some(others)}"
-        yield Finding("warning", "adapter_targets", what, where, _OWN)
+    yield from _targets(adapter, read_json(folder / CONFIG), where)
     whole = {name.rpartition(".")[0] for name in adapter.saved} | {low.path for low in adapter.low_rank.values()}
     if absent := [name for name in adapter.settings.saved if not any(_ends(path, name) for path in whole)]:
         what = f"modules_to_save names what is not there: {some(absent)}"
         yield Finding("error", "expected_missing", what, str(folder), "save the adapter again where it was trained")
+
+
+def _targets(adapter: Adapter, config: Mapping[str, Any], where: str) -> Iterator[Finding]:
+    """Modules that the config names, where it lists them (not by a pattern), against those of the tensors."""
+    paths = {low.path for low in adapter.low_rank.values()}
+    listed, parameters = (
+        [one for one in found if isinstance(one, str)] if isinstance(found := config.get(key), list) else []
+        for key in ("target_modules", "target_parameters")
+    )
+    if absent := [name for name in listed if not any(_ends(path, name) for path in paths)]:
+        what = f"the config adapts modules of which there is no tensor: {some(absent)}"
+        yield Finding("warning", "adapter_targets", what, where, _OWN)
+    modules = [*listed, *(name.rpartition(".")[0] for name in parameters)]
+    if listed and (others := [path for path in paths if not any(_ends(path, name) for name in modules)]):
+        what = f"tensors of modules that the config does not adapt, which PEFT leaves out: {some(others)}"
+        yield Finding("warning", "adapter_targets", what, where, _OWN)
 
 
 def _ends(path: str, name: str) -> bool:

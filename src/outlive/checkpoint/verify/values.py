@@ -15,6 +15,7 @@ from outlive.run.errors import OutliveError
 
 PAGE = 4096  # bytes: what a crash leaves unwritten is a multiple of it
 SMALL = 64  # elements: shorter tensors may be equal by chance
+_TIED = ("lm_head.weight", "embed_tokens.weight", "output.weight", "token_embd.weight", "wte.weight")  # may be equal
 FAR = 1e5  # times the mean of the others: an exponent bit that flipped makes a number some 1e19 times larger
 
 
@@ -137,8 +138,7 @@ def _copies(looks: list[_Look], places: Mapping[str, str]) -> Iterator[Finding]:
         if is_matrix and look.finite and look.largest > 0 and not look.is_constant:
             by_content[look.tensor.shape, look.digest.hexdigest()].append(look.name)
     same = [names for names in by_content.values() if len(names) > 1]
-    heads = {"lm_head.weight", "model.embed_tokens.weight", "output.weight", "token_embd.weight"}
-    same = [names for names in same if not set(names) <= heads]
+    same = [names for names in same if not all(name.endswith(_TIED) for name in names)]
     if same:
         pairs = "; ".join(f"{names[0]} = {names[1]}" for names in sorted(same)[:2])
         what = f"{len(same)} tensors hold the same bytes as another: {pairs}"
