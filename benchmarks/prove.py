@@ -1,6 +1,6 @@
 """`make prove`: what takes too long for every change. Writes docs/measured.md, with the commit it was measured on.
 
-    python benchmarks/prove.py [--only kills|parity|quickstart|commands|loss]
+    python benchmarks/prove.py [--only kills|parity|quickstart|commands|loss|corruptions]
 
 Times are of one machine and one day: read ratios. Each part runs alone, one after the other.
 """
@@ -103,6 +103,12 @@ def kills() -> list[str]:
     return run("benchmarks/kills.py").strip().splitlines()
 
 
+def corruptions() -> list[str]:
+    """5,000 random corruptions of small checkpoints of every format, looked at by `outlive verify` with their manifest
+    and without: no crash, no hang, bounded memory, and with the manifest each is named."""
+    return run("tests/checkpoint/verify/corruptions.py", "--cases", "5000").strip().splitlines()
+
+
 def timed(work: Callable[[], object]) -> tuple[object, float]:
     started = time.perf_counter()
     result = work()
@@ -138,7 +144,14 @@ def machine() -> str:
     return f"{os.cpu_count()} cores of {cpu_model()} ({named}), Python {platform.python_version()}"
 
 
-PARTS = {"kills": kills, "quickstart": quickstart, "parity": parity, "commands": commands, "loss": loss}
+PARTS = {
+    "kills": kills,
+    "quickstart": quickstart,
+    "parity": parity,
+    "commands": commands,
+    "loss": loss,
+    "corruptions": corruptions,
+}
 
 
 def main() -> None:

@@ -302,7 +302,7 @@ def test_the_verb(model: Path, tmp_path: Path) -> None:
     bad = run(str(model))
     assert bad.exit_code == 1
     assert "error[other_hash]" in bad.stdout
-    assert "every program: loads it: safetensors files have no checksum" in bad.stdout
+    assert "transformers: loads it, and answers with what is there (other_hash)" in bad.stdout
     assert run(str(tmp_path / "nowhere")).exit_code == 2
 
 

@@ -15,6 +15,7 @@ from outlive.run.errors import OutliveError
 
 PAGE = 4096  # bytes: what a crash leaves unwritten is a multiple of it
 SMALL = 64  # elements: shorter tensors may be equal by chance
+_TIED = ("lm_head.weight", "embed_tokens.weight", "output.weight", "token_embd.weight", "wte.weight")  # may be equal
 FAR = 1e5  # times the mean of the others: an exponent bit that flipped makes a number some 1e19 times larger
 
 
@@ -67,6 +68,14 @@ class _Look:
         return enough and not are_rows
 
     @property
+    def lacks_rows(self) -> bool:
+        """Whether whole rows that follow each other, a sixteenth of all or more, are zeros."""
+        row = int(np.prod(self.tensor.shape[1:], dtype=np.int64))
+        is_matrix = len(self.tensor.shape) > 1 and row > 0 and not self.is_zero
+        rows = (self.longest - -self.longest_start % row) // row if is_matrix else 0
+        return rows >= 2 and rows * 16 >= self.tensor.shape[0]
+
+    @property
     def is_far(self) -> bool:
         """Whether the largest number is far from the mean of the others."""
         mean = self.others / max(self.tensor.size - 1, 1)
@@ -102,6 +111,18 @@ def look_at_values(tensors: Mapping[str, Tensor], places: Mapping[str, str]) -> 
             names = {one.name for one in wrong}
             yield Finding(level, kind, f"{what} {some(names)}", places[min(names)], fix)  # type: ignore[arg-type]
     yield from _copies(looks, places)
+    yield from _lost_rows(looks, places)
+
+
+def _lost_rows(looks: list[_Look], places: Mapping[str, str]) -> Iterator[Finding]:
+    """Rows of zeros in most matrices: pieces of a rank that were lost when the checkpoint was put together. (In one
+    matrix they may be right: unused tokens, units that were pruned.)"""
+    matrices = [one for one in looks if len(one.tensor.shape) > 1 and not one.is_zero]
+    lost = [one.name for one in matrices if one.lacks_rows]
+    if len(lost) > 1 and 2 * len(lost) >= len(matrices):
+        what = f"{len(lost)} of {len(matrices)} matrices have rows of zeros, as a lost piece leaves them: {some(lost)}"
+        fix = "put the checkpoint together again, with the files of all ranks"
+        yield Finding("error", "zero_rows", what, places[min(lost)], fix)
 
 
 def _may_be(look: _Look) -> bool:
@@ -117,8 +138,7 @@ def _copies(looks: list[_Look], places: Mapping[str, str]) -> Iterator[Finding]:
         if is_matrix and look.finite and look.largest > 0 and not look.is_constant:
             by_content[look.tensor.shape, look.digest.hexdigest()].append(look.name)
     same = [names for names in by_content.values() if len(names) > 1]
-    heads = {"lm_head.weight", "model.embed_tokens.weight", "output.weight", "token_embd.weight"}
-    same = [names for names in same if not set(names) <= heads]
+    same = [names for names in same if not all(name.endswith(_TIED) for name in names)]
     if same:
         pairs = "; ".join(f"{names[0]} = {names[1]}" for names in sorted(same)[:2])
         what = f"{len(same)} tensors hold the same bytes as another: {pairs}"
