@@ -12,6 +12,7 @@ import pytest
 from outlive.data.prepare import Prepared, chat_template, prepare
 from outlive.data.preparer import Preparer
 from outlive.data.record_batch import Column
+from outlive.data.refusals import meaning
 from outlive.data.samples import Policy
 from outlive.data.store import Store
 from outlive.run.config import Data, Source
@@ -69,7 +70,9 @@ def test_every_row_is_accounted_for(tokenizer: Tokenizer, tmp_path: Path) -> Non
     assert (ledger.rows, ledger.kept, ledger.blank_lines) == (len(BAD) + 2, 2, 1)
     reasons = [reason for _, reason in BAD]
     assert dict(ledger.refused) == {reason: reasons.count(reason) for reason in set(reasons)}
-    assert all(any(reason in line for line in ledger.lines()) for reason in reasons)
+    told = "\n".join(ledger.lines())
+    assert all(f"left out, {reason}: {reasons.count(reason)} ({meaning(reason)})" in told for reason in reasons)
+    assert all(map(meaning, reasons))
 
 
 def test_bad_rows_stop_with_their_places_and_build_nothing(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_learning_rate_depends_on_what_is_trained(overrides: list[str], lr: floa
         ("seed=-1", "0 or more"),
         ("data.sequence_length=1", "2 or more"),
         ("data.validation=1.5", "less than 1"),
-        ("data.validation=0", "more than 0"),
+        ("data.validation=0", "set it to null for no validation"),
         ("data.validation=true", "a number"),
         ("data.validation=[]", "at least 1"),
         ("data.train=[]", "at least 1"),

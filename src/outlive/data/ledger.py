@@ -9,7 +9,7 @@ from typing import Any
 from outlive.data.bad_rows import excerpt_of
 from outlive.data.lint_counts import LintCounts
 from outlive.data.lints import lint_lines
-from outlive.data.refusals import LENGTH_REASONS
+from outlive.data.refusals import LENGTH_REASONS, meaning
 from outlive.data.rows import ReadCounts, Row
 from outlive.run.sizes import counted
 from outlive.text.refusal import Refusal
@@ -119,7 +119,7 @@ class Ledger:
         if self.validation_rows:
             lines.append(f"  of these for validation: {self.validation_rows}")
         for reason, number in self.refused.most_common():
-            lines.append(f"  left out, {reason}: {number}")
+            lines.append(f"  left out, {reason}: {number}" + (f" ({about})" if (about := meaning(reason)) else ""))
         lines += [f"  {_NAMES[name]}: {number}" for name, number in self.counts.items() if number]
         for name, number in self.unused_columns.items():
             lines.append(f"  column not used: {name} ({counted(number, 'row')})")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from outlive.text.refusal import REASONS
+
 DATA_REASONS = {
     "bad_utf8": "The line is no UTF-8.",
     "line_too_long": "The line has more bytes than any row: the file has no line breaks, or is no JSON Lines.",
@@ -62,3 +64,8 @@ REMEDIES = {
     "no_end_of_turn": "another template (data.chat_template), or data.turn_end=content",
     "assistant_first": "begin each conversation with a user turn, or set data.system",
 }
+
+
+def meaning(reason: str) -> str:
+    """One sentence on a reason, of reading or of rendering, as docs/refusals.md has it; "" for a name of no reason."""
+    return DATA_REASONS.get(reason) or REASONS.get(reason, "")

@@ -88,10 +88,8 @@ def _lints(ledgers: Sequence[Ledger]) -> str:
 
 
 def _refused(ledgers: Sequence[Ledger]) -> str:
-    from outlive.data.refusals import DATA_REASONS
-    from outlive.text.refusal import REASONS
+    from outlive.data.refusals import meaning
 
-    meanings = {**REASONS, **DATA_REASONS}
     items = []
     for ledger in ledgers:
         for reason, number in ledger.refused.most_common():
@@ -102,7 +100,7 @@ def _refused(ledgers: Sequence[Ledger]) -> str:
             )
             items.append(
                 f"<li>{_button('refused', reason)} <b>{number:,}</b> {_of(ledger, ledgers)}"
-                f"<p>{text(meanings.get(reason, ''))}</p>{examples}</li>"
+                f"<p>{text(meaning(reason))}</p>{examples}</li>"
             )
     return f'<h2>Left out</h2><ul class="findings">{"".join(items)}</ul>' if items else ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from outlive.run.credentials import has_credentials
 from outlive.run.settings.base import Count, Mistake, Section, Share, Whole
@@ -79,6 +79,12 @@ class Source(Section):
         return self
 
 
+def _a_validation(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value == 0:
+        raise Mistake("0 is no share", fix="set it to null for no validation, or to a share between 0 and 1")
+    return value
+
+
 def _validation_kind(value: Any) -> str:
     return "share" if isinstance(value, int | float) else "sources"
 
@@ -107,6 +113,7 @@ class Data(Section):
         Annotated[
             Annotated[Share, Tag("share")] | Annotated[list[Source], Field(min_length=1), Tag("sources")],
             Discriminator(_validation_kind),
+            BeforeValidator(_a_validation),
         ]
         | None
     ) = 0.05
