@@ -74,7 +74,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return huggingface(tmp_path_factory.mktemp("base") / "base")
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.format}: {fault.name}")
+def _in_words(fault: Fault) -> str:
+    return f"{fault.format}: {fault.name}"
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=_in_words)
 def test_each_is_named(fault: Fault, tmp_path: Path, base: Path) -> None:
     folder = made(fault, tmp_path / "checkpoint")
     before = verify_path(folder, base if fault.format == "adapter" else None)
@@ -141,7 +145,10 @@ def test_a_file_alone_is_looked_at(tmp_path: Path) -> None:
     assert [one.id for one in verify_path(tmp_path / "state.pt")] == ["no_manifest"]
 
 
-@pytest.mark.parametrize("fault", [one for one in FAULTS if one.format in {"huggingface", "sharded", "bins"}], ids=str)
+_TRIED = [one for one in FAULTS if one.format in {"huggingface", "sharded", "bins"}]
+
+
+@pytest.mark.parametrize("fault", _TRIED, ids=_in_words)
 def test_transformers_does_what_is_said(fault: Fault, tmp_path: Path) -> None:
     """Only what was tried is said of it, and it is tried again here."""
     transformers = pytest.importorskip("transformers")

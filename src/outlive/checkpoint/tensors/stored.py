@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
+import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +20,27 @@ from outlive.run.errors import InputError
 from outlive.run.files import disk_error
 
 _close = os.close  # files are also closed when they are forgotten, at which time `os` may be gone
+_MOST_OPEN = 128  # a model in more files than a process may hold open (1,024 as a rule) is read all the same
+_opened: deque[weakref.ref[File]] = deque()  # in the order of their opening; may name files that are closed by now
 
 
 class File:
-    """A file that is read at given places. It is opened at the first of them; OutliveError where it can't be read."""
+    """A file that is read at given places. It is opened at the first of them; OutliveError where it can't be read.
+
+    At most `_MOST_OPEN` are open at once: the one opened first is closed for another, and opened again when it is read.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = -1
+        self._identity: tuple[int, ...] | None = None
+        self._lock = threading.Lock()  # held while the descriptor is used: another thread may want to close it
 
     @property
     def size(self) -> int:
         """Bytes of the file."""
-        return os.fstat(self._open()).st_size
+        with self._lock:
+            return os.fstat(self._open()).st_size
 
     def read(self, offset: int, length: int) -> Array:
         """Bytes, uint8 [length]. InputError where the file ends before."""
@@ -37,7 +48,8 @@ class File:
         view, done = data.data, 0
         while done < length:
             try:
-                number = os.preadv(self._open(), [view[done:]], offset + done)
+                with self._lock:
+                    number = os.preadv(self._open(), [view[done:]], offset + done)
             except OSError as error:
                 raise disk_error(error, self.path, "read") from error
             if not number:
@@ -56,19 +68,50 @@ class File:
                 self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
             except OSError as error:
                 raise disk_error(error, self.path, "read") from error
-            if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-                self.close()
-                raise InputError("this is no file of bytes", where=str(self.path), fix="take it out of the folder")
+            self._look_at(os.fstat(self._descriptor))
+            _opened.append(weakref.ref(self))
+            _close_some()
         return self._descriptor
 
-    def close(self) -> None:
-        """Close it; the next read opens it again."""
+    def _look_at(self, found: os.stat_result) -> None:
+        """Refuse what is no file, and one that is not the file that was open before."""
+        if not stat.S_ISREG(found.st_mode):
+            self._shut()
+            raise InputError("this is no file of bytes", where=str(self.path), fix="take it out of the folder")
+        identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        if self._identity not in (None, identity):
+            self._shut()
+            raise InputError(
+                "the file was changed or replaced while it was read",
+                where=str(self.path),
+                fix="begin again when nothing writes to the folder",
+            )
+        self._identity = identity
+
+    def _shut(self) -> None:
         if self._descriptor >= 0:
             _close(self._descriptor)
             self._descriptor = -1
 
+    def close(self, wait: bool = True) -> bool:
+        """Close it; the next read opens it again. Without `wait`: not while it is read, and whether it is closed."""
+        if closed := self._lock.acquire(blocking=wait):
+            try:
+                self._shut()
+            finally:
+                self._lock.release()
+        return closed
+
     def __del__(self) -> None:
-        self.close()
+        self._shut()
+
+
+def _close_some() -> None:
+    """Close those that were opened first, but none that a thread is just reading."""
+    for _ in range(len(_opened) - _MOST_OPEN):
+        known = _opened.popleft()
+        if (file := known()) is not None and not file.close(wait=False):
+            _opened.append(known)
 
 
 @dataclass(frozen=True)
