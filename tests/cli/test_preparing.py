@@ -11,6 +11,7 @@ from rich.console import Console
 from outlive.cli.show import preparing as module
 from outlive.cli.show.preparing import Preparing
 from outlive.data.preparer import Progress
+from outlive.run.errors import Resumable
 
 
 class Clock:
@@ -69,3 +70,13 @@ def test_sigterm_ends_it_as_an_interrupt_does() -> None:
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
+def test_an_interruption_that_left_work_is_resumable(error: BaseException) -> None:
+    """Exit code 75, as of a run: job scripts start it again."""
+    error.add_note("rows.jsonl: 500 rows prepared so far, and kept")
+    with pytest.raises(Resumable, match="in the middle") as stopped, Preparing(Console(file=StringIO(), width=120)):
+        raise error
+    assert stopped.value.exit_code == 75
+    assert "500 rows prepared so far" in str(stopped.value.fix)

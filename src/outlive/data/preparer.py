@@ -178,7 +178,8 @@ class _Build:
 
     @contextmanager
     def _telling_what_stays(self, folder: Path) -> Iterator[None]:
-        """Where the work fails or is interrupted, say how much of it the next start goes on from."""
+        """Where the work fails or is interrupted, say how much of it the next start goes on from: an interruption has
+        that as a note (PEP 678)."""
         try:
             yield
         except (WorkError, MemoryError, KeyboardInterrupt, SystemExit) as error:
@@ -186,8 +187,10 @@ class _Build:
                 kept = f"{counted(rows, 'row')} prepared so far, and kept: the next start goes on from there"
                 if isinstance(error, WorkError):
                     error.fix = f"{error.fix}; {kept}" if error.fix else kept
-                else:
+                elif isinstance(error, MemoryError):
                     self.preparer.say(f"{self.files.name}: {kept}")
+                else:
+                    error.add_note(f"{self.files.name}: {kept}")
             raise
 
     def _is_another(self) -> bool:

@@ -297,7 +297,7 @@ def test_what_is_prepared_stays_where_the_input_is_not_to_blame(
         patch.setattr(Fold, "add", failing)
         with pytest.raises(type(error)) as caught:
             prepared(folder, home, data(rows, processes=1), say=said.append)
-    told = [*said, str(getattr(caught.value, "fix", ""))]
+    told = [*said, str(getattr(caught.value, "fix", "")), *getattr(caught.value, "__notes__", [])]
     assert any("prepared so far, and kept" in text for text in told) == kept
     assert bool(list((home / "stores").glob(".*.unfinished"))) == kept
     said.clear()

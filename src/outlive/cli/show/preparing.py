@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from outlive.cli.show.progress import duration
+from outlive.run.errors import Resumable
 
 if TYPE_CHECKING:
     from outlive.data.preparer import Progress
@@ -22,7 +23,8 @@ FIRST_SECONDS = 1.0  # what is done sooner is not worth a bar
 class Preparing:
     """Shows how far each source is. Use as a context manager, so that the live line is taken away at the end.
 
-    In it SIGTERM ends the process as Ctrl-C does, by an exception: what was prepared is kept, and that is said.
+    In it SIGTERM ends the process as Ctrl-C does, by an exception: what was prepared is kept, and where some was, the
+    exception becomes a Resumable that says so.
     """
 
     def __init__(self, console: Console) -> None:
@@ -47,6 +49,9 @@ class Preparing:
         if self._previous is not None:
             signal.signal(signal.SIGTERM, self._previous)
             self._previous = None
+        kept = getattr(error, "__notes__", [])
+        if isinstance(error, KeyboardInterrupt | SystemExit) and kept:
+            raise Resumable("in the middle of preparing the data", fix="; ".join(kept)) from None
 
     def say(self, note: str) -> None:
         """A note on a line of its own, above the live line."""
