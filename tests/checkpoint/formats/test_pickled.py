@@ -144,7 +144,7 @@ def test_a_folder_with_an_index(tmp_path: Path) -> None:
     outside.write_bytes((tmp_path / one).read_bytes())
     inner = tmp_path / "inner"
     inner.mkdir()
-    with pytest.raises(InputError, match="no file of the checkpoint"):
+    with pytest.raises(InputError, match="no file of this folder"):
         open_state_dict(_sharded(inner, a="../outside.bin"))
     (inner / "link.bin").symlink_to(outside)
     with pytest.raises(InputError, match="link"):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from outlive.checkpoint.formats.inside import regular_file
 from outlive.checkpoint.formats.safetensors import open_tensors
 from outlive.checkpoint.model import Model
 from outlive.checkpoint.tensors.tensor import Tensor
@@ -53,20 +54,20 @@ def open_model(folder: Path) -> Model:
     return Model(folder, "huggingface", tensors, config, dict(index.metadata))
 
 
-def read_index(folder: Path) -> Index | None:
+def read_index(folder: Path, name: str = INDEX) -> Index | None:
     """The index of a folder; None where it has none. Raises InputError for one that is damaged, or names files that
     are not in the folder itself."""
-    path = folder / INDEX
+    path = folder / name
     if not path.exists():
         return None
     content = read_json(path)
     places = content.get("weight_map")
     if not isinstance(places, dict) or not places:
         raise InputError("the index has no weight_map", where=str(path), fix="copy it again from where it is whole")
-    for name, file in places.items():
+    for tensor, file in places.items():
         if not is_plain_name(file):
             raise InputError(
-                f"the index puts {name[:200]!r} into {str(file)[:200]!r}, which is no file of this folder",
+                f"the index puts {tensor[:200]!r} into {str(file)[:200]!r}, which is no file of this folder",
                 where=str(path),
                 fix="do not use this folder unless you know who made it",
             )
@@ -84,7 +85,7 @@ def is_plain_name(name: Any) -> bool:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises InputError where there is another value, or none that can be read."""
     try:
-        if path.stat().st_size > MAX_JSON:
+        if regular_file(path).stat().st_size > MAX_JSON:  # and no pipe, which would be waited for
             raise InputError(f"it has more than {MAX_JSON:,} bytes", where=str(path), fix="is this the right file?")
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -7,12 +7,12 @@ numbers of each storage; before torch 1.6 five pickles in a row, and the storage
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from outlive.checkpoint.formats.huggingface import CONFIG, read_index, read_json
 from outlive.checkpoint.formats.inside import file_inside, regular_file
 from outlive.checkpoint.formats.pickle_names import STORAGES, Global, Storage
 from outlive.checkpoint.formats.pickle_opcodes import unpickle
@@ -25,7 +25,6 @@ from outlive.run.errors import InputError
 
 INDEX = "pytorch_model.bin.index.json"
 _MOST_PICKLE = 1 << 28  # bytes
-_MOST_JSON = 1 << 27
 _MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of the old format
 _MOST_NAME = 1 << 12
 _BUFFER = 1 << 16
@@ -152,12 +151,13 @@ def open_state_dict(path: Path) -> Model:
     if not path.is_dir():
         tensors, others = _flat(open_pickled(path).value, path)
         return Model(path.parent, "pt", tensors, {}, others)
-    config = _json(path / "config.json") if (path / "config.json").exists() else {}
-    if not (path / INDEX).exists():
+    config = read_json(path / CONFIG) if (path / CONFIG).exists() else {}
+    index = read_index(path, INDEX)
+    if index is None:
         whole = open_state_dict(path / "pytorch_model.bin")
         return Model(path, "pt", whole.tensors, config, whole.metadata)
     tensors, others = {}, {}
-    places = _places(path / INDEX)
+    places = index.weight_map
     for name in sorted(set(places.values())):
         found, rest = _flat(open_pickled(file_inside(path, name)).value, path / name)
         if twice := found.keys() & tensors.keys():
@@ -191,26 +191,6 @@ def _entries(value: Any, prefix: str, where: str) -> Iterator[tuple[str, Any]]:
             yield from _entries(item, f"{name}.", where)
         else:
             yield name, item
-
-
-def _places(path: Path) -> dict[str, str]:
-    places = _json(path).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise InputError("the index has no weight_map", where=str(path), fix=COPY)
-    return places
-
-
-def _json(path: Path) -> dict[str, Any]:
-    file = File(regular_file(path))
-    if file.size > _MOST_JSON:
-        raise InputError("the file is too large for what it is", where=str(path), fix=COPY)
-    try:
-        content = json.loads(file.read(0, file.size).tobytes())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the file is no JSON: {error}", where=str(path), fix=COPY) from None
-    if not isinstance(content, dict):
-        raise InputError("the file holds no JSON object", where=str(path), fix=COPY)
-    return content
 
 
 def _fail(what: str, file: File, fix: str = COPY) -> NoReturn:
