@@ -12,7 +12,7 @@ from outlive.checkpoint.hub import check_name, upload
 from outlive.run.errors import InputError, Resumable, WorkError
 from tests.checkpoint.fake_hub import FakeHub, Repository, http_error
 
-NAME = "jane/support"
+NAME = "acme/support"
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_all_files_but_hidden_ones_arrive(folder: Path) -> None:
     done = upload(folder, NAME, hub)
     assert set(done.sent) == set(hub.files(NAME)) - {".gitattributes"} == _names(folder)
     assert all(hub.files(NAME)[name] == (folder / name).read_bytes() for name in _names(folder))
-    assert (done.commit, done.url) == ("main@1", "https://hub/jane/support/tree/main@1")
+    assert (done.commit, done.url) == ("main@1", "https://hub/acme/support/tree/main@1")
     assert not hub.repositories[NAME].private
     assert (folder / ".cache" / "huggingface" / "x.lock").exists()
 

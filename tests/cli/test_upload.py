@@ -26,7 +26,7 @@ from tests.checkpoint.fake_hub import FakeHub, http_error
 from tests.checkpoint.faults import save_step, tokenizer_folder
 from tests.checkpoint.test_convert import SIZES, folder_of
 
-NAME = "jane/support"
+NAME = "acme/support"
 
 
 @pytest.fixture
@@ -88,12 +88,12 @@ def _adapter(folder: Path, number: float = 1.0) -> Path:
 
 def test_an_adapter(there: FakeHub, tmp_path: Path) -> None:
     assert _run(_adapter(tmp_path / "good"), NAME).exit_code == 0
-    result = _run(_adapter(tmp_path / "bad", float("nan")), "jane/bad")
+    result = _run(_adapter(tmp_path / "bad", float("nan")), "acme/bad")
     assert result.exit_code == 2
     assert "NaN" in result.stderr
     shutil.copytree(tmp_path / "good", tmp_path / "cut")
     (tmp_path / "cut" / "adapter_model.safetensors").write_bytes(b"x")
-    assert _run(tmp_path / "cut", "jane/bad").exit_code == 2
+    assert _run(tmp_path / "cut", "acme/bad").exit_code == 2
     assert list(there.repositories) == [NAME]
 
 
@@ -163,7 +163,7 @@ def _finished(tmp_path: Path, name: str) -> tuple[Any, RunFolder, Result]:
 
 @pytest.fixture
 def unlooked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "_findings", lambda folder: iter(()))
+    monkeypatch.setattr("outlive.checkpoint.verify.path.verify_path", lambda folder: [])
 
 
 def test_a_finished_run_goes_to_the_hub(there: FakeHub, unlooked: None, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def check_name(repository: str) -> None:
     """Raise InputError for what is no repository's name."""
     if len(repository) > 96 or not _NAME.fullmatch(repository) or "--" in repository or ".." in repository:
         what = f"{repository[:100]!r} is no repository of the hub"
-        raise InputError(what, where=repository[:100], fix="name it as ORG/NAME, such as jane/support-json")
+        raise InputError(what, where=repository[:100], fix="name it as ORG/NAME, such as acme/support-json")
 
 
 def check_access() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,7 +13,6 @@ from outlive.run.errors import InputError
 
 if TYPE_CHECKING:
     from outlive.checkpoint.hub import Hub, Others, Uploaded
-    from outlive.checkpoint.verify.finding import Finding
 
 
 def command(
@@ -66,10 +65,11 @@ def send(
 ) -> Uploaded:
     """Look at what `path` stands for, and upload it. Raises InputError where it is not whole (unless `unverified`)."""
     from outlive.checkpoint.hub import check_name, upload
+    from outlive.checkpoint.verify.path import verify_path
 
     check_name(repository)
     folder = served_folder(path)
-    errors = [finding for finding in _findings(folder) if finding.level == "error"]
+    errors = [finding for finding in verify_path(folder) if finding.level == "error"]
     if errors and not unverified:
         more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
         what = f"the folder is not whole: {errors[0].what}{more}"
@@ -98,30 +98,6 @@ def served_folder(path: Path) -> Path:
             raise InputError("no checkpoint of this run can be served", where=str(path), fix=fix)
         return served[-1]
     return next((path / part for part in ("model", "adapter") if (path / part).is_dir()), path)
-
-
-def _findings(folder: Path) -> Iterator[Finding]:
-    """What stands against a folder: a model's as `verify` has it, of an adapter and a GGUF file whether they can be
-    read, and all that the manifest says."""
-    from outlive.checkpoint.adapters import check_finite, open_adapter
-    from outlive.checkpoint.formats.detect import open_checkpoint
-    from outlive.checkpoint.verify.files import compare_with_manifest
-    from outlive.checkpoint.verify.finding import Finding
-    from outlive.checkpoint.verify.folder import verify_folder
-
-    is_adapter = (folder / "adapter_config.json").is_file()
-    is_gguf = any(folder.glob("*.gguf")) and not any(folder.glob("*.safetensors"))
-    if not is_adapter and not is_gguf:
-        yield from verify_folder(folder)
-        return
-    yield from compare_with_manifest(folder)
-    try:
-        if is_adapter:
-            check_finite(open_adapter(folder))
-        else:
-            open_checkpoint(folder)
-    except InputError as error:
-        yield Finding("error", "damaged_file", error.what, error.where or str(folder), error.fix or "make it anew")
 
 
 def hub() -> Hub:
