@@ -29,7 +29,7 @@ GGUF_FILE = "model.gguf"
 Layout = Literal["original", "fused"]
 Format = Literal["bf16", "fp16", "fp32", "q8_0"]
 _TRIED = 16  # names that show what an application put before all of them
-_OPTIMIZER = ("optim.", "optimizer.", "optimizer_state_dict.", "optimizers.", "optim_state_dict.")
+OPTIMIZER = ("optim.", "optimizer.", "optimizer_state_dict.", "optimizers.", "optim_state_dict.")
 
 
 @dataclass
@@ -67,7 +67,7 @@ def weights_of(model: Model, like: Path | None, layout: Layout = "original") -> 
     if model.format == "gguf":
         named, left = family.from_gguf(model.tensors, config), list[str]()
     else:
-        named, left = _unwrapped(model.tensors, set(expected))
+        named, left = unwrapped(model.tensors, set(expected))
     found = Weights(family.canonical(named, config), config, beside, left=left)
     if model.format == "gguf" and like is None:
         found.texts = tokenizer_files(model.metadata, str(model.folder))
@@ -84,17 +84,17 @@ def weights_of(model: Model, like: Path | None, layout: Layout = "original") -> 
     return found
 
 
-def _unwrapped(tensors: Mapping[str, Tensor], expected: set[str]) -> tuple[dict[str, Tensor], list[str]]:
+def unwrapped(tensors: Mapping[str, Tensor], expected: set[str]) -> tuple[dict[str, Tensor], list[str]]:
     """Tensors without the prefix that an application put before their names, and the names of those that have another:
     an optimizer's."""
     prefixes = {""}
     for known in sorted(expected)[:_TRIED]:
         before = (name.removesuffix(known) for name in tensors if name.endswith(known))
-        prefixes |= {one for one in before if one.endswith(".") and not one.startswith(_OPTIMIZER)}
+        prefixes |= {one for one in before if one.endswith(".") and not one.startswith(OPTIMIZER)}
     fits = {prefix: sum(prefix + name in tensors for name in expected) for prefix in sorted(prefixes, key=len)}
     prefix = max(fits, key=lambda one: fits[one])  # the shortest of those that fit alike
     named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    own = {name: tensor for name, tensor in named.items() if not name.startswith(_OPTIMIZER)}
+    own = {name: tensor for name, tensor in named.items() if not name.startswith(OPTIMIZER)}
     return own, sorted(name for name in tensors if name.removeprefix(prefix) not in own or not name.startswith(prefix))
 
 

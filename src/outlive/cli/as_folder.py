@@ -26,16 +26,14 @@ def _merged(adapter: Path, base: Path | None, target: Path) -> Path:
     from outlive.checkpoint.adapters import check_bound, merged, open_adapter
     from outlive.checkpoint.formats.huggingface import open_model
     from outlive.checkpoint.model_folder import write_model_folder
-    from outlive.checkpoint.tensors.views import Cast
+    from outlive.checkpoint.tensors.views import widened
 
     if base is None:
         fix = "name the folder of the model that it was trained on: --base DIR"
         raise InputError("an adapter answers nothing without its base", where=str(adapter), fix=fix)
     model, opened = open_model(base), open_adapter(adapter)
     check_bound(adapter, base)
-    narrow = ("bfloat16", "float16")  # what is added to them is not rounded to less
-    wide = {name: Cast(one, "float32") if one.dtype in narrow else one for name, one in model.tensors.items()}
-    result = merged(wide, opened, model.config)
+    result = merged(widened(model.tensors), opened, model.config)
     about = {"made_by": "verify", "base": str(base), "adapter": str(adapter)}
     write_model_folder(target, result.tensors, result.config, sources=[adapter, base], about=about, dtype="fp32")
     return target

@@ -175,7 +175,7 @@ def _open(path: Path, like: Path | None, dtype: str | None) -> _Opened:
     not rounded to less on the way."""
     from outlive.checkpoint.convert import weights_of
     from outlive.checkpoint.formats.detect import open_checkpoint
-    from outlive.checkpoint.tensors.views import Cast
+    from outlive.checkpoint.tensors.views import widened
 
     if not path.is_file():
         _folder(path)
@@ -187,9 +187,7 @@ def _open(path: Path, like: Path | None, dtype: str | None) -> _Opened:
         opened = _Opened(path, found.tensors, dict(found.config), found.beside, found.texts)
     if dtype != "fp32":
         return opened
-    narrow = ("bfloat16", "float16")
-    wide = {name: Cast(each, "float32") if each.dtype in narrow else each for name, each in opened.tensors.items()}
-    return replace(opened, tensors=wide, config={**opened.config, "dtype": "float32"})
+    return replace(opened, tensors=widened(opened.tensors), config={**opened.config, "dtype": "float32"})
 
 
 def _texts(root: _Opened, beside: list[Path]) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from outlive.checkpoint.building import building_checkpoint
 from outlive.checkpoint.formats import dcp_write
-from outlive.checkpoint.formats.dcp import _metadata, open_dcp
+from outlive.checkpoint.formats.dcp import open_dcp, read_metadata
 from outlive.checkpoint.formats.pickle_write import Made, Named, Pairs, pickled
 
 
@@ -42,7 +42,7 @@ class Checkpoint:
         return self.folder
 
     def _places(self) -> list[tuple[tuple[int, int], dict[str, Any]]]:
-        storage = _metadata(self.folder / ".metadata").get("storage_data")
+        storage = read_metadata(self.folder / ".metadata").get("storage_data")
         return [(key.get("offset"), dict(info.state)) for key, info in storage.items() if key.get("fqn") == "a"]
 
     def _metadata(self, about: dict[str, Any]) -> Made:

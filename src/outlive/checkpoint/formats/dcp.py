@@ -72,7 +72,7 @@ def open_dcp(folder: Path) -> Model:
     if not (folder / METADATA).exists() and (shards := shards_of(folder)):
         return open_shards(folder, shards)
     path = regular_file(folder / METADATA)
-    reader = _Reader(folder, _metadata(path))
+    reader = _Reader(folder, read_metadata(path))
     planned = {name: reader.plan(name, entry) for name, entry in reader.tensors.items()}
     items = Items({name: reader.place(name, None) for name in reader.items})
     reader.check_places()  # before any of them is read
@@ -88,7 +88,8 @@ def open_dcp(folder: Path) -> Model:
     return Model(folder, "dcp", tensors, {}, about)
 
 
-def _metadata(path: Path) -> Record:
+def read_metadata(path: Path) -> Record:
+    """What a .metadata file holds. Raises InputError where it is damaged; no code in it runs."""
     file = File(path)
     size = file.size
     if size > _MOST:

@@ -5,7 +5,7 @@ Each view says in its docstring what undoes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -150,6 +150,12 @@ class Cast(Tensor):
 
     def read(self, box: Box) -> Array:
         return cast(self.base.read(box), self.base.dtype, self.dtype)
+
+
+def widened(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The 16-bit floating ones as float32, so that what is made of them is not rounded to less on the way."""
+    narrow = ("bfloat16", "float16")
+    return {name: Cast(each, "float32") if each.dtype in narrow else each for name, each in tensors.items()}
 
 
 class Padded(Tensor):

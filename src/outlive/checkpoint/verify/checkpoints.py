@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from outlive.checkpoint.convert import _OPTIMIZER, _unwrapped
+from outlive.checkpoint.convert import OPTIMIZER, unwrapped
 from outlive.checkpoint.families.table import family_of
-from outlive.checkpoint.formats.dcp import METADATA, _metadata, open_dcp
+from outlive.checkpoint.formats.dcp import METADATA, open_dcp, read_metadata
 from outlive.checkpoint.formats.dcp_safetensors import shards_of
 from outlive.checkpoint.formats.huggingface import CONFIG, is_plain_name, read_json
 from outlive.checkpoint.formats.pickle_names import Record
@@ -77,7 +77,7 @@ def _lost_ranks(names: Sequence[str]) -> list[str]:
 def _files_of_dcp(folder: Path) -> list[str]:
     """The files that .metadata names; [] where it can't be read, which `open_dcp` tells."""
     try:
-        storage = _metadata(folder / METADATA).get("storage_data")
+        storage = read_metadata(folder / METADATA).get("storage_data")
     except OutliveError:
         return []
     infos = storage.values() if isinstance(storage, dict) else []
@@ -185,12 +185,12 @@ def look_at_model(tensors: Mapping[str, Tensor], config: Mapping[str, Any], wher
 
 
 def _is_optimizer(name: str) -> bool:
-    return name.startswith(_OPTIMIZER) or name.endswith(_OF_ADAM)
+    return name.startswith(OPTIMIZER) or name.endswith(_OF_ADAM)
 
 
 def _named(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
     """The tensors without what an application put before their names."""
     try:
-        return _unwrapped(tensors, set(family_of(config).expected(config)))[0]
+        return unwrapped(tensors, set(family_of(config).expected(config)))[0]
     except OutliveError:
         return dict(tensors)  # `look_at_names` says why
