@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: quickstart test lint prove bench-data clean
+.PHONY: quickstart test lint prove bench-data bench-convert clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/python examples/quickstart/quickstart.py
@@ -30,6 +30,10 @@ prove: $(VENV)/.installed
 # OUTLIVE_CASES names the folder of cases.
 bench-data: $(VENV)/.installed
 	$(BIN)/python benchmarks/data.py
+
+# Conversion of a model of 2 GB beside cp and save_pretrained: benchmarks/convert.md.
+bench-convert: $(VENV)/.installed
+	$(BIN)/python benchmarks/convert.py --base "$$($(BIN)/python examples/quickstart/base_model.py)"
 
 clean:
 	rm -rf $(VENV)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from outlive.checkpoint.building import building_checkpoint
 from outlive.checkpoint.families.table import family_of
 from outlive.checkpoint.formats.dcp_write import write_dcp
 from outlive.checkpoint.formats.gguf_config import config_kv, config_of
@@ -18,6 +17,7 @@ from outlive.checkpoint.formats.gguf_write import Type, kv_for, types_for, write
 from outlive.checkpoint.formats.huggingface import CONFIG, read_json
 from outlive.checkpoint.model import Model
 from outlive.checkpoint.model_folder import copy_beside, write_model_folder
+from outlive.checkpoint.resumed import key_of, resumed_checkpoint
 from outlive.checkpoint.spellings import both_spellings
 from outlive.checkpoint.tensors.dtypes import DTYPES
 from outlive.checkpoint.tensors.tensor import Tensor
@@ -119,7 +119,8 @@ def convert(
     model: Model, target: Path, to: Target, *, like: Path | None = None, dtype: Format | None = None,
     layout: Layout = "original",
 ) -> Weights:  # fmt: skip
-    """Write a checkpoint in another format; the folder appears whole or not at all. Blocks of 8 MiB are in memory.
+    """Write a checkpoint in another format; the folder appears whole or not at all. Blocks of 1 MiB are in memory. What
+    the same conversion had finished before it was killed is kept: `resumed`.
 
     Raises InputError where `target` exists or the source is not whole, WorkError where the disk refuses.
     """
@@ -129,25 +130,34 @@ def convert(
         raise InputError("this exists already", where=str(target), fix="name a folder that does not exist yet")
     about = {"made_by": "convert", "from": str(model.folder), "format": model.format}
     plain: Dtype | None = None if dtype == "q8_0" else dtype
+    sources = [model.folder, *([like] if like else [])]
+    key = key_of(sources, {"to": to, "dtype": dtype, "layout": layout})
     if to == model.format == "dcp":
-        return _whole(model, target, about, like, plain)
+        return _whole(model, target, about, key, like, plain)
     found = weights_of(model, like, layout)
     if to == "huggingface":
         write_model_folder(
-            target, found.tensors, found.config, sources=found.beside, about=about, dtype=plain, texts=found.texts
+            target,
+            found.tensors,
+            found.config,
+            sources=found.beside,
+            about=about,
+            key=key,
+            dtype=plain,
+            texts=found.texts,
         )
         return found
     if to == "gguf":
-        _write_gguf(target, found, about, dtype)
+        _write_gguf(target, found, about, key, dtype)
         return found
     finite = [name for name, tensor in found.tensors.items() if DTYPES[tensor.dtype].is_float]
-    with building_checkpoint(target, about) as building:
+    with resumed_checkpoint(target, about, key) as building:
         write_dcp(building, found.tensors, dtype=plain, finite=finite)
         copy_beside(building, found.config, found.beside, found.texts)
     return found
 
 
-def _write_gguf(target: Path, found: Weights, about: Mapping[str, Any], dtype: str | None) -> None:
+def _write_gguf(target: Path, found: Weights, about: Mapping[str, Any], key: str, dtype: str | None) -> None:
     family = family_of(found.config)
     tensors = family.to_gguf(found.tensors, found.config)
     if unread := [name for name in found.tensors if family.ignored(name, found.config)]:
@@ -159,7 +169,7 @@ def _write_gguf(target: Path, found: Weights, about: Mapping[str, Any], dtype: s
         raise InputError("a GGUF file needs the tokenizer", where=str(target), fix=fix)
     kv = {**config_kv(both_spellings(dict(found.config)), str(found.beside[0])), **kv_for(kind)}
     kv |= tokenizer_kv(folder, found.config["vocab_size"])
-    with building_checkpoint(target, about) as building:
+    with resumed_checkpoint(target, about, key) as building:
         write_gguf(building, GGUF_FILE, tensors, kv, types=types_for(tensors, kind))
 
 
@@ -175,10 +185,12 @@ def _own_type(tensors: Mapping[str, Tensor]) -> Type:
     return {"float32": "F32", "float16": "F16"}.get(own, "BF16")  # type: ignore[return-value]
 
 
-def _whole(model: Model, target: Path, about: Mapping[str, Any], like: Path | None, dtype: Dtype | None) -> Weights:
+def _whole(
+    model: Model, target: Path, about: Mapping[str, Any], key: str, like: Path | None, dtype: Dtype | None
+) -> Weights:
     """A checkpoint of torch.distributed.checkpoint written anew, its optimizer and all else with it."""
     found = Weights(dict(model.tensors), {}, [folder for folder in (like,) if folder is not None])
-    with building_checkpoint(target, about) as building:
+    with resumed_checkpoint(target, about, key) as building:
         items, paths = dict(model.metadata["items"]), model.metadata["paths"]
         write_dcp(building, found.tensors, items=items, paths=paths, dtype=dtype)
         if like is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from outlive.checkpoint.building import Building, building_checkpoint
+from outlive.checkpoint.resumed import resumed_checkpoint
 from outlive.checkpoint.spellings import both_spellings
 from outlive.checkpoint.tensors.dtypes import DTYPES, SHORT
 from outlive.checkpoint.tensors.tensor import Tensor
@@ -28,19 +29,20 @@ def write_model_folder(
     *,
     sources: Sequence[Path],
     about: Mapping[str, Any],
+    key: str | None = None,
     dtype: Dtype | None = None,
     texts: Mapping[str, str] | None = None,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
     """Write the folder `final`: it appears whole, with its manifest, or not at all. `texts` stand for files of
-    `sources`.
+    `sources`. `key`: what it is made of (`key_of`): files that a process with the same key had finished are kept.
 
     Each tensor is written in its own dtype, or the floating ones in `dtype`. Tokenizer and template are copied from the
     first of `sources` that has a tokenizer.json, the generation config from the first that has one, code that the
     config names and settings of processors from the last. Raises InputError where `final` exists, WorkError where the
     disk refuses and where a weight is not finite.
     """
-    with building_checkpoint(final, about) as building:
+    with resumed_checkpoint(final, about, key) if key else building_checkpoint(final, about) as building:
         named = both_spellings(dict(config), SHORT[dtype] if dtype else _dtype(tensors))
         copy_beside(building, named, sources, texts or {})
         finite = [name for name, tensor in tensors.items() if DTYPES[tensor.dtype].is_float]

@@ -28,7 +28,9 @@ def command(
     """Write a checkpoint in another format: safetensors with config in both spellings, torch DCP or GGUF."""
     from outlive.checkpoint.convert import convert
     from outlive.checkpoint.formats.detect import open_checkpoint
+    from outlive.run.malloc import keep_freed_blocks
 
+    keep_freed_blocks()
     model = open_checkpoint(source)
     found = convert(model, target, to, like=like, dtype=dtype, layout=layout)
     size = sum(path.stat().st_size for path in target.iterdir() if path.is_file())

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from outlive.run.errors import InputError
-from outlive.run.files import unfinished
 
 if TYPE_CHECKING:
     from outlive.checkpoint.adapters import Result
@@ -51,12 +50,13 @@ def command(
 ) -> None:
     """Merge an adapter into its base, or combine models (average, task arithmetic, TIES, DARE)."""
     from outlive.checkpoint.model_folder import write_model_folder
+    from outlive.checkpoint.resumed import key_of
+    from outlive.run.malloc import keep_freed_blocks
 
+    keep_freed_blocks()
     *sources, target = _paths(paths, method)
     if os.path.lexists(target):
         raise InputError("this exists already", where=str(target), fix="name a folder that does not exist yet")
-    for left in unfinished(target):
-        typer.echo(f"note: {left} is of a merge that was killed, or that still goes on: else remove it", err=True)
     if method is None:
         if base is not None or density is not None:
             raise InputError("--base and --density go with --method", fix="add --method, or leave them out")
@@ -78,7 +78,10 @@ def command(
         about |= {"base": None if base is None else str(base), "weights": weights, "density": density}
         about |= {"scale": scale, "seed": seed}
     about["notes"] = notes
-    write_model_folder(target, tensors, config, sources=beside, about=about, dtype=dtype, texts=_texts(root, beside))
+    read = [*sources, *(one for one in (base, initial, like) if one is not None)]
+    key = key_of(read, {**about, "dtype": dtype, "blockwise_experts": blockwise_experts})
+    texts = _texts(root, beside)
+    write_model_folder(target, tensors, config, sources=beside, about=about, key=key, dtype=dtype, texts=texts)
     if as_json:
         typer.echo(json.dumps({"model": str(target), "tensors": len(tensors), "notes": notes}, ensure_ascii=False))
         return

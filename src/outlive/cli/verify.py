@@ -40,7 +40,9 @@ def command(
     from outlive.checkpoint.formats.detect import open_checkpoint
     from outlive.checkpoint.verify.against import differences
     from outlive.checkpoint.verify.path import verify_path
+    from outlive.run.malloc import keep_freed_blocks
 
+    keep_freed_blocks()
     place = _place(path)
     found = verify_path(place, base)
     differ, apart = None, None

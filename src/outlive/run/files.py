@@ -20,6 +20,7 @@ from outlive.run.errors import InputError, OutliveError, WorkError
 from outlive.run.sizes import size
 
 _BLOCK = 1 << 20
+_TO_DISK = 64 << 20  # bytes that are written before the disk begins with them
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -119,7 +120,7 @@ class HashedFile:
     """A file that is being written: its size so far and the xxh3-128 of its bytes, which `write` alone has read."""
 
     def __init__(self, descriptor: int) -> None:
-        self.size = 0
+        self.size = self._on_its_way = 0
         self._descriptor, self._digest = descriptor, xxhash.xxh3_128()
 
     def write(self, data: bytes | memoryview) -> None:
@@ -132,6 +133,17 @@ class HashedFile:
                 written = os.write(self._descriptor, block)
                 self.size += written
                 block = block[written:]
+        if self.size - self._on_its_way >= _TO_DISK:
+            self._begin_to_disk()
+
+    def _begin_to_disk(self) -> None:
+        """Let the disk begin, so that the fsync at the end has little left to wait for. Linux does so when it is told
+        that pages are not needed, and keeps those that are not on the disk yet."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                length = self.size - self._on_its_way
+                os.posix_fadvise(self._descriptor, self._on_its_way, length, os.POSIX_FADV_DONTNEED)
+        self._on_its_way = self.size
 
     @property
     def hexdigest(self) -> str:

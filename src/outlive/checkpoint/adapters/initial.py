@@ -79,7 +79,7 @@ def _check_memory(kind: str, out: int, width: int, rank: int, base: Tensor) -> N
             f"to find what {kind} took out of a weight of {base.shape} takes {needed / 1e9:.1f} GB of memory, and "
             f"{there / 1e9:.1f} GB are free",
             where="init_lora_weights",
-            fix="name the adapter as it was before the first step with --initial: then blocks of 8 MiB suffice",
+            fix="name the adapter as it was before the first step with --initial: then blocks of 1 MiB suffice",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -64,10 +65,16 @@ def write_dcp(
     places = []
     for number, group in enumerate(_files(pieces, max_file_bytes)):
         name = f"__0_{number}.distcp"
-        with building.stream(f"{prefix}{name}", sum(_size(piece) for piece in group)) as file:
-            for piece in group:
-                begin = file.size
-                places.append((piece, name, begin, _write(file, piece, ours, items, dtype, finite)))
+        begins = building.kept(f"{prefix}{name}")
+        if begins is None:
+            begins = []
+            with building.stream(f"{prefix}{name}", sum(_size(piece) for piece in group), begins) as file:
+                for piece in group:
+                    begins.append(file.size)
+                    _write(file, piece, ours, items, dtype, finite)
+                begins.append(file.size)
+        lengths = [end - begin for begin, end in pairwise(begins)]
+        places += [(piece, name, begin, size) for piece, begin, size in zip(group, begins, lengths, strict=False)]
     shapes = {name: (dtype_of(tensor, dtype), tuple(tensor.shape)) for name, tensor in ours.items()}
     content = pickled(_metadata(shapes, list(items), places, paths or {}))
     with building.stream(f"{prefix}.metadata", len(content)) as file:

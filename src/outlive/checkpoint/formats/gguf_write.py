@@ -50,11 +50,13 @@ def write_gguf(
     llama.cpp couldn't open the file, WorkError where the disk refuses and where a number is finite no more in its new
     type.
     """
+    if building.kept(name) is not None:
+        return
     types = {tensor: (types or {}).get(tensor) or _own_type(tensor, tensors[tensor]) for tensor in tensors}
     alignment = _alignment(kv)
     header = _header(tensors, kv, types, alignment)
     size = len(header) + sum(padded(_num_bytes(tensors[tensor], types[tensor]), alignment) for tensor in tensors)
-    with building.stream(name, size) as file:
+    with building.stream(name, size, []) as file:
         file.write(header)
         for tensor in tensors:
             length = _write_tensor(file, tensor, tensors[tensor], types[tensor])

@@ -12,7 +12,7 @@ import numpy as np
 from outlive.checkpoint.tensors.dtypes import DTYPES, Array
 
 Box = tuple[tuple[int, int], ...]  # of each axis: the first index, and the one after the last
-BLOCK = 8 << 20  # bytes that are read at once
+BLOCK = 1 << 20  # bytes that are read at once: they are still in the cache when they are hashed and written
 
 
 class Tensor(ABC):
