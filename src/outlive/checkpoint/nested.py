@@ -1,7 +1,7 @@
 """Nested state dicts made flat, as torch.distributed.checkpoint does it, and back.
 
-Seen on torch 2.13 (torch.distributed.checkpoint._nested_dict): keys are joined by dots; a list is one item unless it
-holds tensors or other containers.
+Seen on torch 2.13 (torch.distributed.checkpoint._nested_dict): keys are texts, joined by dots; a list is one item
+unless it holds tensors or dicts; empty dicts vanish.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 from outlive.checkpoint.tensors.tensor import Tensor
 
 Keys = tuple[str | int, ...]
-_CONTAINERS = (Mapping, list, tuple)
 
 
 @dataclass(frozen=True)
@@ -39,20 +38,28 @@ def flattened(value: Mapping[Any, Any]) -> Flat:
 
 
 def _leaves(value: Any, keys: Keys) -> Iterator[tuple[Keys, Any]]:
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _leaves(inner, (*keys, key if isinstance(key, (str, int)) else str(key)))
-    elif isinstance(value, (list, tuple)) and any(isinstance(each, (*_CONTAINERS, Tensor)) for each in value):
+            yield from _leaves(inner, (*keys, str(key)))
+    elif isinstance(value, (list, tuple)) and not _is_item(value):
         for number, inner in enumerate(value):
             yield from _leaves(inner, (*keys, number))
     else:
         yield keys, value
 
 
+def _is_item(value: Any) -> bool:
+    """Whether nothing in a list is a tensor or a dict."""
+    if isinstance(value, (list, tuple)):
+        return all(_is_item(each) for each in value)
+    return not isinstance(value, (Mapping, Tensor))
+
+
 def nested(leaves: Mapping[str, Any], paths: Mapping[str, Keys]) -> dict[Any, Any]:
     """A nested state dict of leaves by flat name; a name that `paths` lacks is its own key.
 
-    Numbers 0 … n - 1 are the places of a list, but under a key "state": there they are an optimizer's parameters.
+    Numbers 0 … n - 1 are the places of a list. Texts of digits under a key "state" are the numbers of an optimizer's
+    parameters.
     """
     top: dict[Any, Any] = {}
     for name, leaf in leaves.items():
@@ -68,6 +75,8 @@ def _with_lists(value: Any, key: Any) -> Any:
     if type(value) is not dict:
         return value
     inner = {name: _with_lists(each, name) for name, each in value.items()}
-    if inner and key != "state" and list(inner) == list(range(len(inner))):
+    if key == "state" and all(str(name).isdecimal() for name in inner):
+        return {int(name): each for name, each in inner.items()}
+    if inner and list(inner) == list(range(len(inner))):
         return list(inner.values())
     return inner

@@ -14,7 +14,9 @@ from outlive.run.errors import InputError
 def command(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="A folder, or a .bin, .pt or .gguf file.")],
     target: Annotated[Path, typer.Argument(metavar="DST", help="The folder that is made.")],
-    to: Annotated[Literal["huggingface", "dcp", "gguf", "peft"], typer.Option(help="The format.")] = "huggingface",
+    to: Annotated[
+        Literal["huggingface", "dcp", "pt", "gguf", "peft"], typer.Option(help="The format of DST.")
+    ] = "huggingface",
     like: Annotated[
         Path | None,
         typer.Option(
@@ -41,18 +43,25 @@ def command(
     save_modules: Annotated[
         bool, typer.Option("--save-modules", help="peft: what is no linear layer goes along whole (modules_to_save).")
     ] = False,
+    param_names: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="dcp: names of an optimizer's parameters, one a line, where it has numbers."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Write a checkpoint in another format: safetensors with config in both spellings, torch DCP, GGUF, or an
-    adapter of PEFT."""
+    """Write a checkpoint in another format: safetensors with config in both spellings, torch DCP, a file of
+    torch.save, GGUF, or an adapter of PEFT. An optimizer goes along between DCP and .pt."""
     options = {"base": base, "rank": rank, "alpha": alpha, "save_modules": save_modules}
     if to == "peft":
+        if param_names is not None:
+            what = "peft has no place for an optimizer"
+            raise InputError(what, where="--param-names", fix="leave it out")
         about = _to_peft(source, target, like, dtype, layout, options)
     elif given := [name for name, value in options.items() if value not in (None, False)]:
         what = f"--{given[0].replace('_', '-')} says nothing to {to}"
         raise InputError(what, where="--to", fix="add --to peft, or leave it out")
     else:
-        about = _converted(source, target, to, like, dtype, layout)
+        about = _converted(source, target, to, like, dtype, layout, param_names)
     size = sum(path.stat().st_size for path in target.iterdir() if path.is_file())
     about = {"target": str(target), "from": about.pop("from"), "to": to, "bytes": size, **about}
     if as_json:
@@ -63,12 +72,16 @@ def command(
     typer.echo(f"{target}: {about['tensors']} tensors, {size:,} bytes, from {about['from']} to {to}")
 
 
-def _converted(source: Path, target: Path, to: Any, like: Path | None, dtype: Any, layout: Any) -> dict[str, Any]:
+def _converted(
+    source: Path, target: Path, to: Any, like: Path | None, dtype: Any, layout: Any, param_names: Path | None
+) -> dict[str, Any]:
     from outlive.checkpoint.convert import convert
     from outlive.checkpoint.formats.detect import open_checkpoint
+    from outlive.checkpoint.optimizer import read_names
 
     model = open_checkpoint(source)
-    found = convert(model, target, to, like=like, dtype=dtype, layout=layout)
+    names = None if param_names is None else read_names(param_names)
+    found = convert(model, target, to, like=like, dtype=dtype, layout=layout, names=names)
     num_bytes = sum(model.tensors[name].num_bytes for name in found.left if name in model.tensors)
     about = {"from": model.format, "tensors": len(found.tensors), "left_out": found.left}
     return {**about, "left_out_bytes": num_bytes, "notes": found.notes}

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from outlive.checkpoint.optimizer import OPTIMIZER
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.run.errors import InputError
 
 PREFIX = "base_model.model."
-OPTIMIZER = ("optim.", "optimizer.", "optimizer_state_dict.", "optimizers.", "optim_state_dict.")
 _WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 # A part, the adapter's own name behind it in memory, and what PEFT leaves behind that in a file.
 _NAMED = re.compile(
