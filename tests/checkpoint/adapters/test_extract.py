@@ -82,6 +82,7 @@ def test_less_rank_keeps_the_largest_singular_values(tmp_path: Path) -> None:
         values = torch.linalg.svdvals(models[0][name].double() - models[1][name].double()) ** 2
         assert share == pytest.approx(float(values[:2].sum() / values.sum()), abs=1e-6)
     worst = min(found.kept, key=lambda path: found.kept[path])
+    assert found.left == []
     assert f"in {worst}, the worst of 14 layers" in found.notes[0]
 
 
@@ -176,6 +177,17 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
     whole = save(tmp_path / "tuned", model, lambda model: model.lm_head.weight[0].fill_(float("nan")))
     with pytest.raises(InputError, match=r"lm_head\.weight holds NaN"):
         convert_to_peft(whole, tmp_path / "made", base=tmp_path / "base", rank=2)
+
+
+def test_an_optimizer_beside_the_model_is_counted(tmp_path: Path) -> None:
+    made = make(tmp_path, tiny("llama"), LoraConfig(r=2, target_modules=["q_proj"]), unload=False)
+    weights = {name: torch.from_numpy(each.array().copy()) for name, each in merge(made).tensors.items()}
+    state = {"state": {0: {"exp_avg": torch.ones(5)}}, "param_groups": [{"params": [0]}]}
+    torch.save({"model": weights, "optimizer": state}, tmp_path / "state.pt")
+    found = convert_to_peft(tmp_path / "state.pt", tmp_path / "again", base=made.base, rank=2)
+    assert found.left == ["optimizer.state.0.exp_avg"]
+    assert found.notes[0].startswith("1 tensors (20 bytes) are left out: peft has no place for 1 of an optimizer")
+    assert difference(logits_with(made.base, tmp_path / "again"), made.wanted) < 1e-5
 
 
 def test_the_verb(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from outlive.checkpoint.adapters.adapter import PICKLED, Adapter, adapter_of, ch
 from outlive.checkpoint.adapters.binding import check_bound, content_hash
 from outlive.checkpoint.adapters.config import Asked, config_from, config_of, settled
 from outlive.checkpoint.adapters.extract import extracted
-from outlive.checkpoint.adapters.kept import Kept, kept_of
+from outlive.checkpoint.adapters.kept import kept_of
 from outlive.checkpoint.adapters.merge import merged
 from outlive.checkpoint.adapters.names import is_adapter
 from outlive.checkpoint.adapters.quantised import dequantised
@@ -27,6 +27,7 @@ from outlive.checkpoint.formats.pickled import open_state_dict
 from outlive.checkpoint.formats.safetensors import open_tensors
 from outlive.checkpoint.model import Model
 from outlive.checkpoint.nested import flattened
+from outlive.checkpoint.optimizer import OPTIMIZER
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.checkpoint.write import Dtype
 from outlive.run.errors import InputError
@@ -95,16 +96,23 @@ def _rewritten(
         bound = _bound(base)
     sources = [] if folder is None else [folder]
     write_adapter(target, found.tensors, config, sources=sources, about=about, base=bound, dtype=dtype)
-    made = Made(model.format, found.tensors, found.left, sum(model.tensors[name].num_bytes for name in found.left))
-    made.notes = _left_notes(found, model, made.left_bytes)
+    made = Made(model.format, found.tensors)
+    _leave(made, model, found.left)
+    if folder is not None and folder not in (source, like):
+        made.notes.append(f"the settings are those of {folder / CONFIG}")
     return made
 
 
-def _left_notes(found: Kept, model: Model, num_bytes: int) -> list[str]:
-    if not found.left:
-        return []
-    what = f"{len(found.left):,} tensors ({num_bytes:,} bytes) that are not of the adapter are left out, such as "
-    return [what + f"{found.left[0]}: peft has no place for an optimizer or the base's weights"]
+def _leave(made: Made, model: Model, names: list[str]) -> None:
+    """Say what of a checkpoint is not in the adapter."""
+    made.left = names
+    made.left_bytes = sum(model.tensors[name].num_bytes for name in names)
+    moments = sum(name.startswith(OPTIMIZER) for name in names)
+    if names:
+        made.notes.append(
+            f"{len(names):,} tensors ({made.left_bytes:,} bytes) are left out: peft has no place for {moments:,} "
+            f"of an optimizer and {len(names) - moments:,} frozen weights"
+        )
 
 
 def _extracted(
@@ -133,6 +141,7 @@ def _extracted(
         tied=found.tied and bool(found.saved), turned=found.turned,
     )  # fmt: skip
     made = Made(model.format, found.tensors, kept=found.kept)
+    _leave(made, model, sorted(name for name in model.tensors if name.startswith(OPTIMIZER)))
     worst = min(found.kept, key=lambda path: found.kept[path])
     made.notes.append(
         f"rank {asked.rank} keeps {100 * min(found.kept.values()):.2f} % of the difference's squared norm in {worst}, "
