@@ -1,4 +1,4 @@
-"""Promise: what an adapter keeps of a difference are its largest singular values, with signs that the matrix decides."""
+"""Promise: an adapter keeps the largest singular values of a difference, with signs that the matrix decides."""
 
 from __future__ import annotations
 
