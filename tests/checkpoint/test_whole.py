@@ -121,6 +121,9 @@ def test_an_optimizer_without_names_stays_and_is_counted(tmp_path: Path) -> None
         assert done.exit_code == 2
         assert (text or "a is there twice") in done.output
         assert not (tmp_path / "bad").exists()
+    done = CliRunner().invoke(app, [*words, "--param-names", str(tmp_path / "absent")])
+    assert done.exit_code == 2
+    assert "the file is missing" in done.output
 
 
 @pytest.mark.parametrize("flat", [False, True])

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from outlive.checkpoint.formats.inside import regular_file
 from outlive.checkpoint.nested import Flat, flattened
 from outlive.run.errors import InputError
 from outlive.run.files import disk_error
@@ -32,7 +33,7 @@ def by_name(value: Mapping[Any, Any], names: Sequence[str] | None, where: str) -
 def read_names(path: Path) -> list[str]:
     """One name a line. Raises InputError where it can't be read or a name is there twice."""
     try:
-        names = path.read_text(encoding="utf-8").split()
+        names = regular_file(path).read_text(encoding="utf-8").split()
     except OSError as error:
         raise disk_error(error, path, "read") from error
     except ValueError:

@@ -225,5 +225,6 @@ def _whole(model: Model, place: Path, like: Path | None) -> tuple[Mapping[str, T
 
 
 def _bound(base: Path) -> dict[str, str] | None:
-    """What base.json says; None for a file, which has no hash as a base."""
-    return {"model": str(base), "content_hash": content_hash(base)} if base.is_dir() else None
+    """What base.json says; None for what is no model folder: it has no hash as a base."""
+    is_folder = (base / "config.json").is_file()
+    return {"model": str(base), "content_hash": content_hash(base)} if is_folder else None
