@@ -58,5 +58,6 @@ except ImportError:  # the assets alone: what needs torch is not collected
     collect_ignore += ["modeling", "learn", "engines", "examples", "test_api.py", "cli/test_merge.py"]
     with_torch = ["test_with_torch.py", "test_combine.py"]
     with_torch += [f"adapters/test_{name}.py" for name in ("experts", "kinds", "starts", "untied", "verified")]
+    with_torch += ["adapters/test_extract.py", "adapters/test_to_peft.py"]
     with_torch += [f"families/test_{name}.py" for name in ("families", "gguf_models", "gguf_values", "layouts")]
     collect_ignore += [f"checkpoint/{name}" for name in with_torch]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,21 +15,24 @@ from outlive.checkpoint.formats.gguf_tokenizer import tokenizer_files
 from outlive.checkpoint.formats.gguf_tokenizer_write import tokenizer_kv
 from outlive.checkpoint.formats.gguf_write import Type, kv_for, types_for, write_gguf
 from outlive.checkpoint.formats.huggingface import CONFIG, read_json
+from outlive.checkpoint.formats.pickled_write import write_pickled
 from outlive.checkpoint.model import Model
 from outlive.checkpoint.model_folder import copy_beside, write_model_folder
+from outlive.checkpoint.optimizer import OPTIMIZER
 from outlive.checkpoint.resumed import key_of, resumed_checkpoint
 from outlive.checkpoint.spellings import both_spellings
 from outlive.checkpoint.tensors.dtypes import DTYPES
 from outlive.checkpoint.tensors.tensor import Tensor
+from outlive.checkpoint.whole import holds_all, write_whole
 from outlive.checkpoint.write import Dtype
 from outlive.run.errors import InputError
 
-Target = Literal["huggingface", "dcp", "gguf"]
+Target = Literal["huggingface", "dcp", "pt", "gguf"]
 GGUF_FILE = "model.gguf"
+PICKLED = "pytorch_model.bin"
 Layout = Literal["original", "fused"]
 Format = Literal["bf16", "fp16", "fp32", "q8_0"]
 _TRIED = 16  # names that show what an application put before all of them
-OPTIMIZER = ("optim.", "optimizer.", "optimizer_state_dict.", "optimizers.", "optim_state_dict.")
 
 
 @dataclass
@@ -117,11 +120,13 @@ def _check(found: Weights, expected: Mapping[str, tuple[int, ...]], folder: Path
 
 def convert(
     model: Model, target: Path, to: Target, *, like: Path | None = None, dtype: Format | None = None,
-    layout: Layout = "original",
+    layout: Layout = "original", names: Sequence[str] | None = None,
 ) -> Weights:  # fmt: skip
     """Write a checkpoint in another format; the folder appears whole or not at all. Blocks of 1 MiB are in memory. What
     the same conversion had finished before it was killed is kept: `resumed`.
 
+    Between torch.distributed.checkpoint and files of torch.save all is taken along, an optimizer too; names: of its
+    parameters, where it has only their numbers.
     Raises InputError where `target` exists or the source is not whole, WorkError where the disk refuses.
     """
     if dtype == "q8_0" and to != "gguf":
@@ -131,10 +136,18 @@ def convert(
     about = {"made_by": "convert", "from": str(model.folder), "format": model.format}
     plain: Dtype | None = None if dtype == "q8_0" else dtype
     sources = [model.folder, *([like] if like else [])]
-    key = key_of(sources, {"to": to, "dtype": dtype, "layout": layout})
-    if to == model.format == "dcp":
-        return _whole(model, target, about, key, like, plain)
+    key = key_of(sources, {"to": to, "dtype": dtype, "layout": layout, "names": names and list(names)})
+    if to in ("dcp", "pt") and holds_all(model):
+        all_of_it = write_whole(model, target, to, about, key, like=like, dtype=plain, names=names)
+        return Weights(all_of_it.tensors, {}, [], left=all_of_it.left, notes=all_of_it.notes)
+    if names is not None:
+        raise InputError(f"{to} has no place for an optimizer", where="--param-names", fix="leave it out")
     found = weights_of(model, like, layout)
+    if moments := [name for name in found.left if name in model.tensors and name.startswith(OPTIMIZER)]:
+        num_bytes = sum(model.tensors[name].num_bytes for name in moments)
+        found.notes.append(
+            f"{len(moments):,} of them ({num_bytes:,} bytes) are an optimizer's: {to} has no place for it"
+        )
     if to == "huggingface":
         write_model_folder(
             target,
@@ -152,7 +165,10 @@ def convert(
         return found
     finite = [name for name, tensor in found.tensors.items() if DTYPES[tensor.dtype].is_float]
     with resumed_checkpoint(target, about, key) as building:
-        write_dcp(building, found.tensors, dtype=plain, finite=finite)
+        if to == "dcp":
+            write_dcp(building, found.tensors, dtype=plain, finite=finite)
+        else:
+            write_pickled(building, PICKLED, found.tensors, dtype=plain, finite=finite)
         copy_beside(building, found.config, found.beside, found.texts)
     return found
 
@@ -183,16 +199,3 @@ def _own_type(tensors: Mapping[str, Tensor]) -> Type:
         sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.size
     own = max(sizes, key=lambda name: sizes[name])
     return {"float32": "F32", "float16": "F16"}.get(own, "BF16")  # type: ignore[return-value]
-
-
-def _whole(
-    model: Model, target: Path, about: Mapping[str, Any], key: str, like: Path | None, dtype: Dtype | None
-) -> Weights:
-    """A checkpoint of torch.distributed.checkpoint written anew, its optimizer and all else with it."""
-    found = Weights(dict(model.tensors), {}, [folder for folder in (like,) if folder is not None])
-    with resumed_checkpoint(target, about, key) as building:
-        items, paths = dict(model.metadata["items"]), model.metadata["paths"]
-        write_dcp(building, found.tensors, items=items, paths=paths, dtype=dtype)
-        if like is not None:
-            copy_beside(building, read_json(like / CONFIG), found.beside, {})
-    return found

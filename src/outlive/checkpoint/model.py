@@ -14,7 +14,8 @@ from outlive.checkpoint.tensors.tensor import Tensor
 class Model:
     """`tensors`: by the names that they have in the format ("huggingface", "dcp", "gguf", "peft", "pt").
 
-    `config`: the content of config.json, {} where the format has none. `metadata`: what else the format says.
+    `config`: the content of config.json, {} where the format has none. `metadata`: what else the format says. `nested`:
+    the state dict of one file of torch.save as it is in there, with our tensors.
     """
 
     folder: Path
@@ -22,3 +23,4 @@ class Model:
     tensors: Mapping[str, Tensor]
     config: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    nested: Mapping[Any, Any] | None = None

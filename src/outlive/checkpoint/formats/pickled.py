@@ -149,8 +149,9 @@ def open_state_dict(path: Path) -> Model:
     """
     path = Path(path)
     if not path.is_dir():
-        tensors, others = _flat(open_pickled(path).value, path)
-        return Model(path.parent, "pt", tensors, {}, others)
+        value = open_pickled(path).value
+        tensors, others = _flat(value, path)
+        return Model(path.parent, "pt", tensors, {}, others, value)
     config = read_json(path / CONFIG) if (path / CONFIG).exists() else {}
     index = read_index(path, INDEX)
     if index is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from outlive.checkpoint.convert import OPTIMIZER, unwrapped
+from outlive.checkpoint.convert import unwrapped
 from outlive.checkpoint.families.table import family_of
 from outlive.checkpoint.formats.dcp import METADATA, open_dcp, read_metadata
 from outlive.checkpoint.formats.dcp_safetensors import shards_of
@@ -17,6 +17,7 @@ from outlive.checkpoint.formats.pickle_names import Record
 from outlive.checkpoint.formats.pickled import INDEX, open_state_dict
 from outlive.checkpoint.formats.torch_checksums import damaged_members, damaged_tensors
 from outlive.checkpoint.model import Model
+from outlive.checkpoint.optimizer import OPTIMIZER
 from outlive.checkpoint.tensors.dtypes import DTYPES
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.checkpoint.verify.expected import look_at_names
