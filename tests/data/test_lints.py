@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 
 from outlive.data import near as near_module
 from outlive.data import seen as seen_module
-from outlive.data.conversation import Tokens
+from outlive.data.conversation import Chat, Tokens, content_hash
 from outlive.data.formats import read_conversation
 from outlive.data.ledger import Ledger
 from outlive.data.lint_counts import LintCounts
 from outlive.data.lints import LINTS, is_truncated, lints_of
-from outlive.data.near import Near, sketch_of
+from outlive.data.near import Near, sketch_of, sketches_of
 from outlive.data.pipeline import RowReader, read_samples
 from outlive.data.samples import Policy, SampleMaker
 from outlive.data.seen import Seen
@@ -181,6 +182,35 @@ def test_near_duplicates_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[2] > 270
     assert found[40] == 0
     assert sketch_of("short") is None
+
+
+def test_sketches_of_many_texts_are_those_of_each() -> None:
+    source = random.Random(1)
+    words = ["river", "RUNS", "Größe", "漢字", "İstanbul", "\x1f", "\u2003", "\n", "the", "sea", "\ud800", "ß"]
+    texts = ["", "short", "x" * 500, "ab" * 300, "the same run of words again. " * 40, "a" * 80, "q" * 79]
+    for number in range(300):
+        texts.append(" ".join(source.choices(words if number % 2 else words[:2] + words[8:10], k=number * 3)))
+    texts += ["".join(source.choices("abcdefgh ", k=30_000)), "y" * 30_000]
+    source.shuffle(texts)
+    for some in (texts, texts[:1], []):
+        for together, alone in zip(sketches_of(some), map(sketch_of, some), strict=True):
+            assert (together is None) == (alone is None)
+            assert together is None or alone is None or together.tolist() == alone.tolist()
+    # in lower case and without white space, whatever way that is done
+    said = "".join(map(chr, range(128))) * 2
+    assert near_module._letters(said) == "".join(said.split()).lower().encode()
+    assert near_module._letters(said + "é") == near_module._letters(said) + "é".encode()
+
+
+@pytest.mark.parametrize("text", ["plain", 'é "quoted" \\ \n\t\x00', "漢字\u2028🙂", "\ud800", ""])
+def test_a_chat_is_hashed_by_all_that_it_says(text: str) -> None:
+    chat = Chat([{"role": "user", "content": text}, {"content": "b", "role": "assistant"}])
+    as_json = json.dumps(
+        [chat.messages, None], sort_keys=True, ensure_ascii=False, separators=(",", ":")
+    )  # what stores were made with
+    assert content_hash(chat) == xxhash.xxh3_64_intdigest(as_json.encode("utf-8", "surrogatepass"))
+    others = [Chat([*chat.messages[:1], {"role": "assistant", "content": "b", "name": "n"}]), Chat(chat.messages, [])]
+    assert len({content_hash(one) for one in (chat, *others)}) == 3
 
 
 def test_memory_is_bounded_and_nothing_is_said_that_is_not_so(monkeypatch: pytest.MonkeyPatch) -> None:

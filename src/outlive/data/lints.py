@@ -44,7 +44,7 @@ _TEMPLATE_TEXT = re.compile(
 )
 _LONG_ANSWER, _LONG_LINE = 200, 40  # characters: shorter answers and lines (titles, items) end as they like
 # Letters of scripts whose texts end without a full stop, or with a sign of their own, are no sign of a cut.
-_SENTENCE_SCRIPTS = re.compile(r"[A-Za-zÀ-ɏͰ-ԯ,;(\-–—]$")
+_SENTENCE_SCRIPTS = re.compile(r"[A-Za-zÀ-ɏͰ-ԯ,;(\-–—]")
 
 
 def lint_lines(lints: Sequence[dict[str, Any]]) -> list[str]:
@@ -121,7 +121,7 @@ def is_truncated(answer: str) -> bool:
     if answer.count("\n```") % 2 != answer.startswith("```"):
         return True
     last = answer[answer.rfind("\n") + 1 :].rstrip()
-    return len(last) >= _LONG_LINE and _SENTENCE_SCRIPTS.search(last) is not None
+    return len(last) >= _LONG_LINE and _SENTENCE_SCRIPTS.match(last[-1]) is not None
 
 
 def all_text(conversation: Conversation) -> str:
