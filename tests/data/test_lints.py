@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,17 @@ import xxhash
 
 from outlive.data import near as near_module
 from outlive.data import seen as seen_module
-from outlive.data.conversation import Chat, Tokens, content_hash
+from outlive.data.conversation import Chat, Group, Text, Tokens, content_hash
 from outlive.data.formats import read_conversation
 from outlive.data.ledger import Ledger
 from outlive.data.lint_counts import LintCounts
 from outlive.data.lints import LINTS, is_truncated, lints_of
 from outlive.data.near import Near, sketch_of, sketches_of
 from outlive.data.pipeline import RowReader, read_samples
+from outlive.data.sample import Sample, sample_of
 from outlive.data.samples import Policy, SampleMaker
 from outlive.data.seen import Seen
+from outlive.data.token_lints import TokenLints
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
 from tests.data.golden_rows import said
@@ -125,9 +128,6 @@ def test_the_rest_of_the_lints(tokenizer: Tokenizer, tmp_path: Path) -> None:
 
 
 def test_begin_tokens_that_stand_twice(tokenizer: Tokenizer) -> None:
-    from outlive.data.sample import sample_of
-    from outlive.data.token_lints import TokenLints
-
     class WithBos:
         bos_id, eos_id, pad_id, end_of_turn_ids = 1, 2, 0, (2,)
 
@@ -137,6 +137,39 @@ def test_begin_tokens_that_stand_twice(tokenizer: Tokenizer) -> None:
     assert lints.of(tokens, [sample_of([1, 5, 2], [0.0, 0.0, 1.0])]) == []
     assert lints.of(tokens, [sample_of([1, 5, 2, 2], [0.0, 0.0, 1.0, 1.0])]) == ["double_eos"]
     assert lints.of(tokens, [sample_of([1, 5, 6], [0.0, 0.0, 1.0])]) == ["end_of_turn_untrained"]
+
+
+def test_lints_of_many_samples_are_those_of_each() -> None:
+    source = random.Random(2)
+
+    class Ids:
+        bos_id, eos_id, pad_id, end_of_turn_ids = 1, 2, None, (2, 3)
+
+    def sample() -> Sample:
+        length = source.choice([0, 1, 2, 3, 9])
+        weights = [0.0, *source.choices([0.0, 1.0, 0.5], [1, 3, 1], k=8)][:length]
+        return sample_of(source.choices([1, 2, 3, 4], k=length), source.choice([weights, [0.0, *[1.0] * 8][:length]]))
+
+    chat, group = Chat([{"role": "user", "content": "a"}]), Group("preference", "a", (("chosen", "b"),))
+    conversations = [chat, group, Text("", "a"), Text("a", "b")]
+    lints = TokenLints(Ids(), "all")  # type: ignore[arg-type]
+    made = [(source.choice(conversations), [sample() for _ in range(source.choice([0, 1, 1, 3]))]) for _ in range(500)]
+    found = lints.of_all(made)
+    assert found == [lints.of(*one) for one in made]
+    assert {name for names in found for name in names} == {
+        "double_bos", "double_eos", "end_of_turn_untrained", "prompt_in_loss"}  # fmt: skip
+    for (conversation, samples), names in zip(made, found, strict=True):
+        ids = [own.tokens.tolist() for own in samples]
+        assert ("double_bos" in names) == any(own[:2] == [1, 1] for own in ids)
+        assert ("double_eos" in names) == any((2, 2) in pairwise(own) for own in ids)
+        if conversation is chat:
+            assert ("prompt_in_loss" in names) == all(own.weights[1:].all() for own in samples)
+            ends = [
+                weight > 0 and index in (2, 3)
+                for own in samples
+                for index, weight in zip(own.tokens, own.weights, strict=True)
+            ]
+            assert ("end_of_turn_untrained" in names) == (not any(ends))
 
 
 @pytest.mark.parametrize(
