@@ -192,6 +192,24 @@ def test_a_truncated_answer_is_guessed_with_care(answer: str, cut: bool) -> None
     assert is_truncated(answer) == cut
 
 
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("a\n### Instruction:\nb", True),
+        ("### Response: b", True),
+        ("a ### Instruction:", False),
+        ("### Notes:", False),
+        ("a < b, [INS], <x>, [1] " * 9 + "</s>", True),
+        ("a < b, [INS], <x>, [1] " * 9, False),
+        ("x<|im_end|>", True),
+        ("<x> then\n### Response:", True),
+    ],
+)
+def test_text_of_templates_is_told_from_other_marks(text: str, seen: bool) -> None:
+    row = {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": "yes"}]}
+    assert ("template_text" in lints_of(read_conversation(row, "messages"))) == seen
+
+
 def test_near_duplicates_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(near_module, "MAX_TEXTS", 2000)
     source, near = random.Random(0), Near()
