@@ -18,6 +18,7 @@ from outlive.data.json_text import MAX_DEPTH, parse_json
         ("[" * (MAX_DEPTH + 2) + "]" * (MAX_DEPTH + 2), "nested"),
         ("[" * 100_000, "nested|Expecting"),
         ("{", "Expecting"),
+        ("\ufeff{}", "BOM"),
     ],
 )
 def test_what_would_be_lost_is_an_error(text: str, said: str) -> None:

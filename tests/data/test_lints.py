@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 
 from outlive.data import near as near_module
 from outlive.data import seen as seen_module
-from outlive.data.conversation import Tokens
+from outlive.data.conversation import Chat, Group, Text, Tokens, content_hash
 from outlive.data.formats import read_conversation
 from outlive.data.ledger import Ledger
 from outlive.data.lint_counts import LintCounts
 from outlive.data.lints import LINTS, is_truncated, lints_of
-from outlive.data.near import Near, sketch_of
+from outlive.data.near import Near, sketch_of, sketches_of
 from outlive.data.pipeline import RowReader, read_samples
+from outlive.data.sample import Sample, sample_of
 from outlive.data.samples import Policy, SampleMaker
 from outlive.data.seen import Seen
+from outlive.data.token_lints import TokenLints
 from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
 from tests.data.golden_rows import said
@@ -124,9 +128,6 @@ def test_the_rest_of_the_lints(tokenizer: Tokenizer, tmp_path: Path) -> None:
 
 
 def test_begin_tokens_that_stand_twice(tokenizer: Tokenizer) -> None:
-    from outlive.data.sample import sample_of
-    from outlive.data.token_lints import TokenLints
-
     class WithBos:
         bos_id, eos_id, pad_id, end_of_turn_ids = 1, 2, 0, (2,)
 
@@ -136,6 +137,39 @@ def test_begin_tokens_that_stand_twice(tokenizer: Tokenizer) -> None:
     assert lints.of(tokens, [sample_of([1, 5, 2], [0.0, 0.0, 1.0])]) == []
     assert lints.of(tokens, [sample_of([1, 5, 2, 2], [0.0, 0.0, 1.0, 1.0])]) == ["double_eos"]
     assert lints.of(tokens, [sample_of([1, 5, 6], [0.0, 0.0, 1.0])]) == ["end_of_turn_untrained"]
+
+
+def test_lints_of_many_samples_are_those_of_each() -> None:
+    source = random.Random(2)
+
+    class Ids:
+        bos_id, eos_id, pad_id, end_of_turn_ids = 1, 2, None, (2, 3)
+
+    def sample() -> Sample:
+        length = source.choice([0, 1, 2, 3, 9])
+        weights = [0.0, *source.choices([0.0, 1.0, 0.5], [1, 3, 1], k=8)][:length]
+        return sample_of(source.choices([1, 2, 3, 4], k=length), source.choice([weights, [0.0, *[1.0] * 8][:length]]))
+
+    chat, group = Chat([{"role": "user", "content": "a"}]), Group("preference", "a", (("chosen", "b"),))
+    conversations = [chat, group, Text("", "a"), Text("a", "b")]
+    lints = TokenLints(Ids(), "all")  # type: ignore[arg-type]
+    made = [(source.choice(conversations), [sample() for _ in range(source.choice([0, 1, 1, 3]))]) for _ in range(500)]
+    found = lints.of_all(made)
+    assert found == [lints.of(*one) for one in made]
+    assert {name for names in found for name in names} == {
+        "double_bos", "double_eos", "end_of_turn_untrained", "prompt_in_loss"}  # fmt: skip
+    for (conversation, samples), names in zip(made, found, strict=True):
+        ids = [own.tokens.tolist() for own in samples]
+        assert ("double_bos" in names) == any(own[:2] == [1, 1] for own in ids)
+        assert ("double_eos" in names) == any((2, 2) in pairwise(own) for own in ids)
+        if conversation is chat:
+            assert ("prompt_in_loss" in names) == all(own.weights[1:].all() for own in samples)
+            ends = [
+                weight > 0 and index in (2, 3)
+                for own in samples
+                for index, weight in zip(own.tokens, own.weights, strict=True)
+            ]
+            assert ("end_of_turn_untrained" in names) == (not any(ends))
 
 
 @pytest.mark.parametrize(
@@ -156,6 +190,24 @@ def test_begin_tokens_that_stand_twice(tokenizer: Tokenizer) -> None:
 )
 def test_a_truncated_answer_is_guessed_with_care(answer: str, cut: bool) -> None:
     assert is_truncated(answer) == cut
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("a\n### Instruction:\nb", True),
+        ("### Response: b", True),
+        ("a ### Instruction:", False),
+        ("### Notes:", False),
+        ("a < b, [INS], <x>, [1] " * 9 + "</s>", True),
+        ("a < b, [INS], <x>, [1] " * 9, False),
+        ("x<|im_end|>", True),
+        ("<x> then\n### Response:", True),
+    ],
+)
+def test_text_of_templates_is_told_from_other_marks(text: str, seen: bool) -> None:
+    row = {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": "yes"}]}
+    assert ("template_text" in lints_of(read_conversation(row, "messages"))) == seen
 
 
 def test_near_duplicates_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +233,35 @@ def test_near_duplicates_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[2] > 270
     assert found[40] == 0
     assert sketch_of("short") is None
+
+
+def test_sketches_of_many_texts_are_those_of_each() -> None:
+    source = random.Random(1)
+    words = ["river", "RUNS", "Größe", "漢字", "İstanbul", "\x1f", "\u2003", "\n", "the", "sea", "\ud800", "ß"]
+    texts = ["", "short", "x" * 500, "ab" * 300, "the same run of words again. " * 40, "a" * 80, "q" * 79]
+    for number in range(300):
+        texts.append(" ".join(source.choices(words if number % 2 else words[:2] + words[8:10], k=number * 3)))
+    texts += ["".join(source.choices("abcdefgh ", k=30_000)), "y" * 30_000]
+    source.shuffle(texts)
+    for some in (texts, texts[:1], []):
+        for together, alone in zip(sketches_of(some), map(sketch_of, some), strict=True):
+            assert (together is None) == (alone is None)
+            assert together is None or alone is None or together.tolist() == alone.tolist()
+    # in lower case and without white space, whatever way that is done
+    said = "".join(map(chr, range(128))) * 2
+    assert near_module._letters(said) == "".join(said.split()).lower().encode()
+    assert near_module._letters(said + "é") == near_module._letters(said) + "é".encode()
+
+
+@pytest.mark.parametrize("text", ["plain", 'é "quoted" \\ \n\t\x00', "漢字\u2028🙂", "\ud800", ""])
+def test_a_chat_is_hashed_by_all_that_it_says(text: str) -> None:
+    chat = Chat([{"role": "user", "content": text}, {"content": "b", "role": "assistant"}])
+    as_json = json.dumps(
+        [chat.messages, None], sort_keys=True, ensure_ascii=False, separators=(",", ":")
+    )  # what stores were made with
+    assert content_hash(chat) == xxhash.xxh3_64_intdigest(as_json.encode("utf-8", "surrogatepass"))
+    others = [Chat([*chat.messages[:1], {"role": "assistant", "content": "b", "name": "n"}]), Chat(chat.messages, [])]
+    assert len({content_hash(one) for one in (chat, *others)}) == 3
 
 
 def test_memory_is_bounded_and_nothing_is_said_that_is_not_so(monkeypatch: pytest.MonkeyPatch) -> None:

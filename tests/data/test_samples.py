@@ -152,6 +152,34 @@ class _Joining:
         first, *rest = text.split("\n\n")
         return [*self._inner.encode(first), *(token for part in rest for token in [7, *self._inner.encode(part)])]
 
+    def encode_all(self, texts: list[str]) -> list[Any]:
+        return [np.array(self.encode(text), np.int32) for text in texts]
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=st.lists(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3), max_size=6), joining=st.booleans())
+def test_samples_made_together_are_those_of_each(
+    tokenizer: Tokenizer, rows: list[list[tuple[str, str]]], joining: bool
+) -> None:
+    """Rendered, tokenised, weighted and compared at their bounds all at once, or one by one."""
+    own: Any = _Joining(tokenizer) if joining else tokenizer
+    together, alone = (SampleMaker(own, ChatTemplate.of(tokenizer), Policy()) for _ in range(2))
+    drafts = []
+    for turns in rows:
+        pairs = [(("user", asked), ("assistant", said)) for asked, said in turns]
+        messages = [{"role": role, "content": text} for pair in pairs for role, text in pair]
+        try:
+            drafts.append(together.draft(Chat(messages, None, 0)))
+        except Refusal:
+            continue
+    together.encode_ahead(drafts)
+    for draft in drafts:
+        found, expected = together.finish(draft), alone.make(draft.conversation)
+        assert [(s.tokens.tolist(), s.weights.tolist(), s.part) for s in found] == [
+            (s.tokens.tolist(), s.weights.tolist(), s.part) for s in expected
+        ]
+    assert together.counts == alone.counts
+
 
 def test_real_chats_keep_their_prompts(tokenizer: Tokenizer) -> None:
     """Invariant 5 on 400 chats: each trained turn's prompt, as a server renders it, begins a sample."""

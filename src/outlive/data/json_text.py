@@ -29,7 +29,7 @@ def parse_json(text: str) -> Any:
     What breaks the grammar is a json.JSONDecodeError, which has the position; `reason` says it in other words.
     """
     try:
-        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_without_doubles)
+        value = (json.loads if text.startswith("\ufeff") else _DECODER.decode)(text)  # loads has a word for that mark
     except RecursionError:
         raise _too_deep() from None
     if text.count("[") + text.count("{") > MAX_DEPTH:
@@ -64,6 +64,10 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {twice!r} comes twice in one object")
     return value
+
+
+# Made once: making one takes as long as reading a short row.
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_without_doubles)
 
 
 def _check_depth(value: Any) -> None:

@@ -39,12 +39,11 @@ LINTS = {
 _TEMPLATE_TEXT = re.compile(
     r"<\|[a-z_]{2,24}\|>|\[/?INST\]|\[/?(?:SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS)\]|<<SYS>>|</?s>"
     r"|<(?:start|end)_of_turn>|<｜[^｜]{2,24}｜>|\[(?:gMASK|sop|eop)\]|<(?:extra_id_\d|unused\d+|eos|bos)>"
-    r"|^### (?:Instruction|Response):",
-    re.MULTILINE,
-)
+)  # begins with a character of two, so that all others are passed over at once
+_TEMPLATE_HEADING = re.compile(r"^### (?:Instruction|Response):", re.MULTILINE)
 _LONG_ANSWER, _LONG_LINE = 200, 40  # characters: shorter answers and lines (titles, items) end as they like
 # Letters of scripts whose texts end without a full stop, or with a sign of their own, are no sign of a cut.
-_SENTENCE_SCRIPTS = re.compile(r"[A-Za-zÀ-ɏͰ-ԯ,;(\-–—]$")
+_SENTENCE_SCRIPTS = re.compile(r"[A-Za-zÀ-ɏͰ-ԯ,;(\-–—]")
 
 
 def lint_lines(lints: Sequence[dict[str, Any]]) -> list[str]:
@@ -109,9 +108,10 @@ def _chat_lints(messages: Messages) -> Iterator[str]:
 
 
 def _has_template_text(text: str) -> bool:
-    if "<" not in text and "[" not in text and "###" not in text:
-        return False  # most texts, at a fraction of the cost
-    return _TEMPLATE_TEXT.search(text) is not None
+    # most texts have neither, which costs a fraction to know
+    if ("<" in text or "[" in text) and _TEMPLATE_TEXT.search(text) is not None:
+        return True
+    return "###" in text and _TEMPLATE_HEADING.search(text) is not None
 
 
 def is_truncated(answer: str) -> bool:
@@ -121,7 +121,7 @@ def is_truncated(answer: str) -> bool:
     if answer.count("\n```") % 2 != answer.startswith("```"):
         return True
     last = answer[answer.rfind("\n") + 1 :].rstrip()
-    return len(last) >= _LONG_LINE and _SENTENCE_SCRIPTS.search(last) is not None
+    return len(last) >= _LONG_LINE and _SENTENCE_SCRIPTS.match(last[-1]) is not None
 
 
 def all_text(conversation: Conversation) -> str:

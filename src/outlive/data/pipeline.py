@@ -16,7 +16,7 @@ from outlive.data.ledger import Ledger
 from outlive.data.lint_counts import LintCounts
 from outlive.data.lints import all_text, lints_of
 from outlive.data.naming import Naming
-from outlive.data.near import sketch_of
+from outlive.data.near import sketches_of
 from outlive.data.overlong import fit
 from outlive.data.reading import conversation_of, each_row
 from outlive.data.rows import ReadCounts, Row
@@ -76,7 +76,10 @@ class RowReader:
         drafted = [self._draft(row, ledger) for row in rows]
         self.maker.encode_ahead([one.draft for one in drafted if isinstance(one, _Drafted)])
         made = [one if isinstance(one, RowResult) else self._made(one, ledger) for one in drafted]
-        return [one if isinstance(one, RowResult) else self._seen(one) for one in made]
+        kept = [one for one in made if isinstance(one, _Made)]
+        sketches = iter(sketches_of([all_text(one.drafted.conversation) for one in kept]))
+        lints = iter(self._token_lints.of_all([(one.drafted.conversation, one.whole) for one in kept]))
+        return [one if isinstance(one, RowResult) else self._seen(one, next(lints), next(sketches)) for one in made]
 
     def _draft(self, row: Row, ledger: Ledger) -> _Drafted | RowResult:
         conversation = None
@@ -90,20 +93,18 @@ class RowReader:
     def _made(self, drafted: _Drafted, ledger: Ledger) -> _Made | RowResult:
         policy = self.maker.policy
         try:
-            samples = self.maker.finish(drafted.draft)
-            lints = [*self.maker.lints, *self._token_lints.of(drafted.conversation, samples)]
+            samples = whole = self.maker.finish(drafted.draft)
             if policy.sequence_length is not None:
                 samples = fit(samples, policy.sequence_length, policy.overlong, ledger.counts)
         except InputError as error:
             return self._refused(drafted.row, drafted.conversation, error)
-        return _Made(drafted, samples, lints)
+        return _Made(drafted, whole, samples)
 
-    def _seen(self, made: _Made) -> RowResult:
+    def _seen(self, made: _Made, of_tokens: list[str], sketch: npt.NDArray[np.uint64] | None) -> RowResult:
         """With what is worth a look, and what later rows are compared with."""
-        row, conversation, _, values = made.drafted
-        lints = [*lints_of(conversation), *made.lints]
-        key, sketch = content_hash(conversation), sketch_of(all_text(conversation))
-        return RowResult(row, conversation, made.samples, None, values, key, lints, sketch)
+        row, conversation, draft, values = made.drafted
+        lints = [*lints_of(conversation), *draft.lints, *of_tokens]
+        return RowResult(row, conversation, made.samples, None, values, content_hash(conversation), lints, sketch)
 
     def _refused(self, row: Row, conversation: Conversation | None, error: InputError) -> RowResult:
         """The row's refusal. Raises what is no fault of one row: another method's rows, a template without end."""
@@ -126,11 +127,11 @@ class _Drafted(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """A row with its samples. `lints`: what was seen while they were made."""
+    """A row with its samples; `whole`: before any cut."""
 
     drafted: _Drafted
+    whole: list[Sample]
     samples: list[Sample]
-    lints: list[str]
 
 
 def read_samples(

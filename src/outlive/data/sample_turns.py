@@ -42,7 +42,7 @@ def turns_of(maker: SampleMaker, conversation: Conversation, samples: Sequence[S
     """
     if not isinstance(conversation, Chat) or maker.template is None:
         return None
-    own = replace(maker, counts=Counter(), lints=[], _ahead={})
+    own = replace(maker, counts=Counter(), lints=[], _ahead={}, _ready={})
     try:
         found = _owners(own, conversation.with_system(maker.policy.system), own.make(conversation))
         length = maker.policy.sequence_length

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from outlive.data.ahead import Ready, made_ahead
 from outlive.data.conversation import ROLES, Chat, Conversation, Group, Segments, Text, Tokens, trained_turns
 from outlive.data.groups import group_samples, refuse_groups
 from outlive.data.part_weights import CutText, Piece, part_weights, split_at, weights_of
@@ -76,6 +77,7 @@ class SampleMaker:
     groups: bool = False
     lints: list[str] = field(default_factory=list)
     _ahead: dict[str, Ids] = field(default_factory=dict, repr=False)
+    _ready: dict[int, Ready] = field(default_factory=dict, repr=False)  # by the id of a text, which it holds
 
     @cached_property
     def _adds_blank(self) -> bool:
@@ -118,9 +120,13 @@ class SampleMaker:
     def encode_ahead(self, drafts: Sequence[Draft]) -> None:
         """Tokenise what the drafts will need, all of it at once. Text that can't be tokenised is left to `finish`."""
         texts = list(dict.fromkeys(chain.from_iterable(map(self._needed, drafts))))
-        self._ahead = {}
+        self._ahead, self._ready = {}, {}
         with suppress(InputError):
             self._ahead = dict(zip(texts, self.tokenizer.encode_all(texts), strict=True))
+            if not self._adds_blank:
+                alone = [draft.texts[0] for draft in drafts if len(draft.texts) == 1]
+                plain = [text for text in alone if not any(piece.parts for piece in text.pieces)]
+                self._ready = {id(one.text): one for one in made_ahead(plain, self._ahead, self._joints)}
 
     def _needed(self, draft: Draft) -> list[str]:
         conversation = draft.conversation
@@ -206,9 +212,13 @@ class SampleMaker:
 
     def joined_as_served(self, text: CutText) -> tuple[Sample, bool]:
         """The sample of a text's pieces, and whether the tokenizer gives other ids to the text as a whole."""
-        ids = self._encoded(text.pieces)
-        sample = self._weighted(text.pieces, ids)
-        agree = self._joints.agree([piece.text for piece in text.pieces], ids)
+        ready = self._ready.get(id(text))
+        if ready is not None:
+            sample, agree = ready.sample, ready.agree
+        else:
+            ids = self._encoded(text.pieces)
+            sample = self._weighted(text.pieces, ids)
+            agree = self._joints.agree([piece.text for piece in text.pieces], ids)
         if agree and len(text.text) % _LOOKED_AT_WHOLE:
             return sample, False
         differs = self.tokenizer.encode(text.text) != sample.tokens.tolist()

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
 
 from outlive.data.conversation import Chat, Conversation, Group, Text, Tokens
 from outlive.data.sample import Sample
 from outlive.text.tokenizer import Tokenizer
+
+Ids = npt.NDArray[np.int32]
+Weights = npt.NDArray[np.float32]
+Places = npt.NDArray[np.int64]
 
 
 class TokenLints:
@@ -22,34 +28,58 @@ class TokenLints:
 
     def of(self, conversation: Conversation, samples: Sequence[Sample]) -> list[str]:
         """The names of lints that fit the samples of one conversation, before any cut."""
+        return self.of_all([(conversation, samples)])[0]
+
+    def of_all(self, made: Sequence[tuple[Conversation, Sequence[Sample]]]) -> list[list[str]]:
+        """`of` each of many conversations with its samples: no sample is looked at by itself."""
+        flat = [sample for _, samples in made for sample in samples]
+        if not flat:
+            return [self._names(conversation, []) for conversation, _ in made]
+        tokens = np.concatenate([sample.tokens for sample in flat])
+        weights = np.concatenate([sample.weights for sample in flat])
+        ends = np.cumsum([len(sample.tokens) for sample in flat])
+        starts = np.concatenate(([0], ends[:-1]))
+        seen = zip(*(own.tolist() for own in self._seen(tokens, weights, starts, ends)), strict=True)
+        return [self._names(conversation, [next(seen) for _ in samples]) for conversation, samples in made]
+
+    def _seen(self, tokens: Ids, weights: Weights, starts: Places, ends: Places) -> list[npt.NDArray[np.bool_]]:
+        """Of each sample, by its place among all: whether it has a doubled BOS, a doubled EOS, an end of turn that
+        is a target, and no token but the first that is none. All bool [number of samples]."""
+        none = np.zeros(len(starts), bool)
+        doubled_bos = none
+        if self._bos is not None and self._bos != self._eos:
+            long, two = ends - starts >= 2, np.append(tokens, (-1, -1))
+            doubled_bos = long & (two[starts] == self._bos) & (two[starts + 1] == self._bos)
+        doubled_eos = none
+        if self._eos is not None:
+            is_eos = tokens == self._eos
+            doubled = np.flatnonzero(is_eos[1:] & is_eos[:-1])
+            own = np.searchsorted(ends, doubled, "right")
+            doubled_eos = _among(own[doubled + 1 < ends[own]], len(starts))
+        is_target = weights != 0
+        is_end = np.zeros(len(tokens), bool)
+        for end in self._ends:
+            is_end |= tokens == end
+        learned = np.searchsorted(ends, np.flatnonzero(is_end & is_target), "right")
+        is_target[starts[starts < ends]] = True
+        others = np.searchsorted(ends, np.flatnonzero(~is_target), "right")
+        return [doubled_bos, doubled_eos, _among(learned, len(starts)), ~_among(others, len(starts))]
+
+    def _names(self, conversation: Conversation, seen: Sequence[tuple[bool, ...]]) -> list[str]:
         names: list[str] = []
-        if any(self._is_doubled_bos(sample) for sample in samples):
+        if any(doubled_bos for doubled_bos, _, _, _ in seen):
             names.append("double_bos")
-        if any(self._is_doubled_eos(sample) for sample in samples):
+        if any(doubled_eos for _, doubled_eos, _, _ in seen):
             names.append("double_eos")
         if isinstance(conversation, Group):
             return names
-        if len(self._ends) and not any(self._learns_end(sample) for sample in samples):
+        if len(self._ends) and not any(learns_end for _, _, learns_end, _ in seen):
             names.append("end_of_turn_untrained")
-        if self._learns_prompt(conversation, samples):
+        if self._learns_prompt(conversation, all(learns_all for _, _, _, learns_all in seen)):
             names.append("prompt_in_loss")
         return names
 
-    def _is_doubled_bos(self, sample: Sample) -> bool:
-        if self._bos is None or self._bos == self._eos or len(sample.tokens) < 2:
-            return False
-        return bool(sample.tokens[0] == self._bos == sample.tokens[1])
-
-    def _is_doubled_eos(self, sample: Sample) -> bool:
-        if self._eos is None:
-            return False
-        places = (sample.tokens == self._eos).nonzero()[0].tolist()
-        return any(later == place + 1 for place, later in pairwise(places))
-
-    def _learns_end(self, sample: Sample) -> bool:
-        return any(bool(sample.weights[sample.tokens == end].any()) for end in self._ends)
-
-    def _learns_prompt(self, conversation: Conversation, samples: Sequence[Sample]) -> bool:
+    def _learns_prompt(self, conversation: Conversation, learns_all: bool) -> bool:
         """Whether every token is a target, in a conversation of which something is no answer."""
         if isinstance(conversation, Tokens):  # the weights as they were given: a sample's first token is never a target
             return all(all(weights) for _, weights in conversation.documents)
@@ -57,4 +87,11 @@ class TokenLints:
             conversation, Text
         ):  # by what was asked for: a prompt of one token, the first, is no target anyway
             return bool(conversation.prompt) and self._loss_on == "all"
-        return isinstance(conversation, Chat) and all(sample.weights[1:].all() for sample in samples)
+        return isinstance(conversation, Chat) and learns_all
+
+
+def _among(places: Places, number: int) -> npt.NDArray[np.bool_]:
+    """bool [number], true at the places."""
+    found = np.zeros(number, bool)
+    found[places] = True
+    return found

@@ -1,6 +1,6 @@
-"""Chunks made by several processes of this machine, and given back in their order.
+"""Chunks made by several processes of this machine, this one among them, and given back in their order.
 
-Each is a Python of its own, so that neither threads nor the caller's main module come with it.
+Each other one is a Python of its own, so that neither threads nor the caller's main module come with it.
 """
 
 from __future__ import annotations
@@ -14,25 +14,37 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, NamedTuple
 
 from outlive.data.chunks import Chunk, Made, Recipe
-from outlive.run.errors import WorkError
+from outlive.run.errors import OutliveError, WorkError
 from outlive.run.stopping import SIGNALS
 
 WORKER = "outlive.data.worker"
 _ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-_AHEAD = 2  # chunks that wait for each process: its next one is there when it has done one
+_AHEAD = 2  # chunks that wait for each other process: its next one is there when it has done one
+_PIPE = 1 << 20  # bytes: the most that any user may have
+_HELD = 8  # chunks for each process, at most, that are made or given out while an earlier one is not there yet
+
+
+class _Given(NamedTuple):
+    """A chunk, and what becomes of it."""
+
+    chunk: Chunk
+    found: Future[Made]
 
 
 class Workers:
-    """`number` processes that follow a recipe. In a `with` block: they end with it, or with this process."""
+    """`number` processes, 2 at least, that follow a recipe: this one, which need not start, and others. In a `with`
+    block: they end with it, or with this process."""
 
     def __init__(self, recipe: Recipe, number: int) -> None:
-        self._recipe, self._number = pickle.dumps(recipe, protocol=5), number
-        self._threads = ThreadPoolExecutor(number)
+        self._own, self._recipe, self._number = recipe, pickle.dumps(recipe, protocol=5), number
+        self._threads = ThreadPoolExecutor(number - 1)
         self._local = threading.local()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._lock, self._is_over = threading.Lock(), False
@@ -42,13 +54,39 @@ class Workers:
 
         Raises what `Recipe.make` raises, for the first chunk of which it does. WorkError where a process died.
         """
-        waiting: deque[Future[Made]] = deque()
-        for chunk in chunks:
-            waiting.append(self._threads.submit(self._make, chunk))
-            if len(waiting) > _AHEAD * self._number:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        coming = iter(chunks)
+        waiting: deque[_Given] = deque()
+        while True:
+            self._give_out(coming, waiting)
+            if not (waiting and waiting[0].found.done()) and len(waiting) < _HELD * self._number:
+                if (chunk := next(coming, None)) is not None:
+                    waiting.append(_Given(chunk, self._made_here(chunk)))
+                    continue
+                self._take_back(waiting)
+            if not waiting:
+                return
+            yield waiting.popleft().found.result()
+
+    def _give_out(self, coming: Iterator[Chunk], waiting: deque[_Given]) -> None:
+        """Have the other processes' next chunks there when they have done one."""
+        free = _AHEAD * (self._number - 1) - sum(not given.found.done() for given in waiting)
+        for chunk in islice(coming, max(free, 0)):
+            waiting.append(_Given(chunk, self._threads.submit(self._make, chunk)))
+
+    def _take_back(self, waiting: deque[_Given]) -> None:
+        """At the end, make a chunk here that waits for another process."""
+        for place in reversed(range(len(waiting))):
+            if waiting[place].found.cancel():
+                waiting[place] = waiting[place]._replace(found=self._made_here(waiting[place].chunk))
+                return
+
+    def _made_here(self, chunk: Chunk) -> Future[Made]:
+        found: Future[Made] = Future()
+        try:
+            found.set_result(self._own.make(chunk))
+        except OutliveError as error:  # of the first chunk that has one, in their order
+            found.set_exception(error)
+        return found
 
     def _make(self, chunk: Chunk) -> Made:
         process = getattr(self._local, "process", None)
@@ -104,7 +142,20 @@ def start_python(module: str, environment: Mapping[str, str] | None = None) -> s
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, **(environment or {})}
     command = [sys.executable, "-m", module]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    for pipe in (process.stdin, process.stdout):
+        _widen(pipe)
+    return process
+
+
+def _widen(pipe: IO[bytes] | None) -> None:
+    """Let a pipe hold a whole message, where the system can: each further piece waits until this process, which has
+    work of its own, lets another thread run."""
+    with suppress(ImportError, AttributeError, OSError):  # OSError: all the user's pipes together would be too large
+        import fcntl
+
+        assert pipe is not None
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE)
 
 
 def died(process: subprocess.Popen[bytes]) -> WorkError:

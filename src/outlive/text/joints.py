@@ -46,11 +46,30 @@ class Joints:
 
     def agree(self, pieces: Sequence[str], ids: Sequence[Ids]) -> bool:
         """Whether it is shown that `ids`, those of each of the pieces, are the ids of the joined text, too."""
+        return self.agree_all([pieces], [ids])[0]
+
+    def agree_all(self, texts: Sequence[Sequence[str]], ids: Sequence[Sequence[Ids]]) -> list[bool]:
+        """`agree`, for each of many texts, given by its pieces: what has to be tokenised for it is, all at once."""
         added = self._added
-        return added is not None and all(
-            self._agrees(pieces[place - 1], pieces[place], ids[place], added, place == 1)
-            for place in range(1, len(pieces))
-        )
+        if added is None:
+            return [False] * len(texts)
+        found = [True] * len(texts)
+        windows: list[tuple[int, str, str, Ids]] = []
+        for number, (pieces, own) in enumerate(zip(texts, ids, strict=True)):
+            for place in range(1, len(pieces)):
+                window = self._around(pieces[place - 1], pieces[place], added, place == 1)
+                if window is None:
+                    found[number] = False
+                    break
+                if window[0]:
+                    windows.append((number, *window, own[place]))
+        joined = list(dict.fromkeys(tail + head for _, tail, head, _ in windows))
+        ids_of = dict(zip(joined, self._tokenizer.encode_all(joined), strict=True)) if joined else {}
+        for number, tail, head, after in windows:
+            known, joint = self._ids_of(tail), ids_of[tail + head].tolist()
+            is_alike = joint[: len(known)] == known and joint[len(known) :] == after[: len(joint) - len(known)].tolist()
+            found[number] = found[number] and is_alike
+        return found
 
     @cached_property
     def _added(self) -> re.Pattern[str] | None:
@@ -67,26 +86,24 @@ class Joints:
         starts = "".join(start for start in _STARTS if _cuts(self._tokenizer.backend, start))
         return re.compile(rf"(?<=[^\W\d_])[{re.escape(starts)}]") if starts else None
 
-    def _agrees(self, before: str, after: str, after_ids: Ids, added: re.Pattern[str], is_first: bool) -> bool:
+    def _around(self, before: str, after: str, added: re.Pattern[str], is_first: bool) -> tuple[str, str] | None:
+        """What hangs together at a bound: the end of the text before it, empty where nothing can, and the beginning of
+        the text after it. None where that is not known."""
         if added.match(after):
-            return True  # an added token overlaps with no other: none lies across the bound
+            return "", ""  # an added token overlaps with no other: none lies across the bound
         tail = self._tail_of(before[-_NEAR:])
         if tail is None:
             tail = _tail(before[-_TAIL:], added)
         if tail is None:
             if not is_first or len(before) > _TAIL:  # what stands further left may matter
-                return False
+                return None
             tail = before
         if not tail:
-            return True
+            return "", ""
         if any(first in tail for first in self._firsts) and self._straddles(tail, after, added):
-            return False
+            return None
         end = self._window(after, added)
-        if end is None:
-            return False
-        known = self._ids_of(tail)
-        joint = self._tokenizer.encode(tail + after[:end])
-        return joint[: len(known)] == known and (joint[len(known) :] == after_ids[: len(joint) - len(known)].tolist())
+        return None if end is None else (tail, after[:end])
 
     def _straddles(self, tail: str, after: str, added: re.Pattern[str]) -> bool:
         """Whether an added token would lie across the bound."""

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,13 @@ from outlive.data.chunks import Chunk, Made, Recipe
 from outlive.data.fold import Fold
 from outlive.data.prepare import Prepared, chat_template, prepare
 from outlive.data.preparer import Progress
+from outlive.data.rows import Row
+from outlive.data.samples import Policy
 from outlive.data.store import MANIFEST
+from outlive.data.workers import Workers
 from outlive.run.config import Data, Source
 from outlive.run.errors import InputError, WorkError
+from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
 from tests.data.making.conftest import NUM_ROWS
 
@@ -64,6 +68,38 @@ def test_any_number_of_processes_makes_the_same_store(folder: Path, rows: Path, 
         for side in both.sides:
             side.stores[0].verify()
     assert found[0] == found[1] == found[2]
+
+
+def test_this_process_takes_part_and_keeps_the_order(folder: Path) -> None:
+    """Whoever makes a chunk, chunks come back in order, and the first that stops the work is the one that is told."""
+    line = b'{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}'
+    tokenizer = Tokenizer.load(folder)
+    recipe = Recipe("rows", tokenizer, ChatTemplate.of(tokenizer), Policy(), {}, None, 0.0, "rows")
+    chunks = [Chunk(number, [Row(number, number + 1, None, None, line)], "messages") for number in range(60)]
+    here: list[int] = []
+
+    class Here(Recipe):
+        def make(self, chunk: Chunk) -> Made:
+            here.append(chunk.number)
+            return super().make(chunk)
+
+        def __reduce__(self) -> tuple[Any, ...]:  # the other processes know no Here
+            return Recipe, tuple(getattr(recipe, own.name) for own in fields(recipe))
+
+    own = Here(*(getattr(recipe, own.name) for own in fields(recipe)))
+    with Workers(own, 2) as workers:
+        found = list(workers.map(chunks))
+    assert [made.number for made in found] == list(range(60))
+    assert [made.rows.tolist() for made in found] == [[number] for number in range(60)]
+    assert here
+    assert 0 not in here  # given out: the other process is not there to look on
+    preference = b'{"prompt": "a", "chosen": "b", "rejected": "c"}'
+    for number in (50, 30):
+        chunks[number] = Chunk(number, [Row(number, number + 1, None, None, preference)], "preference")
+    done: list[int] = []
+    with Workers(own, 2) as workers, pytest.raises(InputError, match="pairs of a better and a worse answer"):
+        done.extend(made.number for made in workers.map(chunks))
+    assert done == list(range(30))
 
 
 def test_chunks_do_not_change_what_a_row_becomes(
@@ -172,6 +208,7 @@ chunks.CHUNK_BYTES = 2000
 preparer.SAVE_SECONDS = -1.0
 from outlive.data.prepare import chat_template, prepare
 from outlive.run.config import Data, Source
+from outlive.text.template import ChatTemplate
 from outlive.text.tokenizer import Tokenizer
 add = Fold.add
 def killed(fold, made):
