@@ -21,8 +21,9 @@ from transformers.utils import logging as transformers_logging
 from outlive.checkpoint.adapters.binding import content_hash
 from outlive.modeling import attention
 from outlive.modeling.gguf import cached_folder
+from outlive.modeling.streaming import Loaded, load_folder
 from outlive.modeling.weights import check_weights
-from outlive.run.errors import InputError, nearest
+from outlive.run.errors import InputError, OutliveError, nearest
 from outlive.run.excerpt import Excerpt
 from outlive.run.files import hash_json
 from outlive.run.places import model_folder
@@ -221,16 +222,8 @@ def _load(
                     torch.manual_seed(seed)
                     model = AutoModelForCausalLM.from_config(config, attn_implementation=implementation)
                 return model.to(dtype)
-            model, report = AutoModelForCausalLM.from_pretrained(
-                place.folder,
-                config=config,
-                dtype=dtype,
-                attn_implementation=implementation,
-                trust_remote_code=place.trust_remote_code,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # raised below, by name
-            )
-    except (torch.OutOfMemoryError, MemoryError):
+            loaded = load_folder(place.folder, config, dtype, implementation, place.trust_remote_code, notes)
+    except (OutliveError, torch.OutOfMemoryError, MemoryError):
         raise
     except pickle.UnpicklingError as error:  # torch's own advice is to load it without that protection
         pickled = next(iter(sorted(place.folder.glob("*.bin"))), place.folder)
@@ -243,16 +236,17 @@ def _load(
         where = str(place.folder) if place.config is None else "model.init.config"
         fix = "check the config's values" if place.config else "get the folder again from where the model is from"
         raise InputError(f"the model cannot be loaded: {_first_line(error)}", where=where, fix=fix) from error
-    _refuse_incomplete(report, place.folder)
-    if unused := sorted(report["unexpected_keys"]):
-        names = ", ".join(unused[:3]) + (", …" if len(unused) > 3 else "")
-        notes.append(f"{len(unused)} tensors in the model's files have no place in the model and are left out: {names}")
-    return model
+    _refuse_incomplete(loaded, place.folder)
+    if loaded.unused:
+        names = ", ".join(loaded.unused[:3]) + (", …" if len(loaded.unused) > 3 else "")
+        count = f"{len(loaded.unused)} tensors in the model's files have no place in the model and are left out"
+        notes.append(f"{count}: {names}")
+    return loaded.model
 
 
-def _refuse_incomplete(report: dict[str, Any], folder: Path) -> None:
+def _refuse_incomplete(loaded: Loaded, folder: Path) -> None:
     """Raise InputError where tensors of the model would be random: not in the files, or there in another shape."""
-    if others := sorted(report["mismatched_keys"], key=str):
+    if others := loaded.misfits:
         name, found, wanted = others[0]
         more = f", and so have {len(others) - 1} more" if len(others) > 1 else ""
         raise InputError(
@@ -260,7 +254,7 @@ def _refuse_incomplete(report: dict[str, Any], folder: Path) -> None:
             where=str(folder),
             fix="config.json and the weights are of two models: get the folder again from where the model is from",
         )
-    if missing := sorted(report["missing_keys"]):
+    if missing := loaded.missing:
         raise InputError(
             f"{len(missing)} tensors are missing, and would be random: {', '.join(missing[:3])}",
             where=str(folder),
