@@ -46,9 +46,10 @@ def write_whole(
 ) -> Whole:  # fmt: skip
     """Write all of a checkpoint into the folder `target`, of torch.distributed.checkpoint or with a file of torch.save.
 
-    key: what it is made of, see `resumed`. dtype: of the weights; an optimizer's numbers stay as they are. names: of the parameters, for an optimizer that has
-    only their numbers: without names it stays behind where `to` is dcp, and is counted. like: a folder whose config and
-    tokenizer go along. Raises InputError where nothing is left to write, WorkError where the disk refuses.
+    key: what it is made of, see `resumed`. dtype: of the weights; an optimizer's numbers stay as they are. names: of
+    the parameters, for an optimizer that has only their numbers: without names it stays behind where `to` is dcp, and
+    is counted. like: a folder whose config and tokenizer go along. Raises InputError where nothing is left to write,
+    WorkError where the disk refuses.
     """
     flat, left = _flat(model, to, names)
     unwritten = [name for name, value in flat.items.items() if not _is_plain(value)]
