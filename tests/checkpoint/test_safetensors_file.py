@@ -68,7 +68,7 @@ def test_memory_orders_and_views(tmp_path: Path) -> None:
 
 def test_tensors_longer_than_a_piece(tmp_path: Path) -> None:
     tensor = np.random.default_rng(0).normal(size=(3, 700_001)).astype(np.float32)
-    assert len(list(chunks(tensor))) == 2  # of up to 8 MiB, whole rows
+    assert len(list(chunks(tensor))) == 9  # of up to 1 MiB: three in each row
     np.testing.assert_array_equal(load_file(_written(tmp_path, {"a": tensor}))["a"], tensor)
 
 
