@@ -85,9 +85,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 READ = ["llama plain", "mistral", "qwen2", "qwen3 plain", "qwen3_moe 768", "gemma2 256", "gemma3 256", "phi3"]
 NOT_THE_MODEL = {  # keys of config.json that change no logits
     "_name_or_path", "architectures", "attention_dropout", "auto_map", "bos_token_id", "chunk_size_feed_forward",
-    "dtype", "embd_pdrop", "eos_token_id", "id2label", "initializer_range", "is_encoder_decoder", "label2id", "model_type",
-    "num_mtp_layers", "num_nextn_predict_layers", "output_attentions", "output_hidden_states", "output_router_logits",
-    "pad_token_id",
+    "dtype", "embd_pdrop", "eos_token_id", "id2label", "initializer_range", "is_encoder_decoder", "label2id",
+    "model_type", "num_mtp_layers", "num_nextn_predict_layers", "output_attentions", "output_hidden_states",
+    "output_router_logits", "pad_token_id",
     "pretraining_tp", "problem_type", "resid_pdrop", "return_dict", "router_aux_loss_coef", "router_jitter_noise",
     "torch_dtype", "transformers_version", "use_cache",
 }  # fmt: skip
