@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from outlive.checkpoint.building import Building
+from outlive.checkpoint import whole
+from outlive.checkpoint.building import Building, building_checkpoint
 from outlive.checkpoint.formats.dcp import open_dcp
 from outlive.checkpoint.formats.dcp_write import write_dcp
+from outlive.checkpoint.formats.pickled_write import write_pickled
 from outlive.checkpoint.manifest import verify_manifest
 from outlive.checkpoint.resumed import key_of, resumed_checkpoint
+from outlive.checkpoint.tensors.views import Given
+from outlive.cli.main import app
 from outlive.run.errors import InputError, WorkError
 
 ONE, TWO = np.arange(6, dtype=np.float32), np.ones((2, 3), np.float32)
@@ -135,8 +141,65 @@ def test_two_at_once(tmp_path: Path) -> None:
     finish(tmp_path / "out")
 
 
-def test_the_key_is_of_files_and_options(tmp_path: Path) -> None:
+def test_an_interruption_says_what_is_kept(tmp_path: Path) -> None:
+    def nothing_yet(building: Building) -> None:
+        building.text("config.json", "{}")
+
+    assert notes(tmp_path / "out", write) == ["3 files were finished, and kept: the same command goes on from there"]
+    assert notes(tmp_path / "other", nothing_yet) == []
+    assert not (tmp_path / ".other.unfinished").exists()
+
+
+def notes(final: Path, work: Callable[[Building], None]) -> list[str]:
+    def interrupted() -> None:
+        with resumed_checkpoint(final, {}, "key") as building:
+            work(building)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as error:
+        interrupted()
+    return getattr(error.value, "__notes__", [])
+
+
+def test_the_key_is_of_files_options_and_target(tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    for name in ("a", "b", "config.json"):
+        (source / name).write_text(name)
+    keys = [key_of([source], {}, out), key_of([source], {"dtype": "bf16"}, out), key_of([source], {}, tmp_path / "two")]
+    keys += [key_of([source / "a"], {}, out), key_of([source / "b"], {}, out)]
+    (source / "config.json").write_text("changed")
+    keys += [key_of([source], {}, out), key_of([source / "a"], {}, out)]
+    assert len(set(keys)) == len(keys)
+
+
+def test_what_is_being_made_is_no_part_of_its_source(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
-    keys = {key_of([tmp_path], {}), key_of([tmp_path], {"dtype": "bf16"}), key_of([tmp_path / "a"], {"dtype": "fp16"})}
-    (tmp_path / "a").write_text("ab")
-    assert len(keys | {key_of([tmp_path], {})}) == 4
+    before = key_of([tmp_path], {}, tmp_path / "out")
+    interrupt(tmp_path / "out", before)
+    assert list(tmp_path.glob(".out.*"))
+    assert key_of([tmp_path], {}, tmp_path / "out") == before
+
+
+def test_the_verb_goes_on_and_takes_no_other_file_for_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two checkpoints in one folder, of the same shapes: what was made of one is not kept for the other."""
+    with building_checkpoint(tmp_path / "in", {}) as building:
+        for name, value in (("a", 1.0), ("b", 2.0)):
+            write_pickled(building, f"{name}.pt", {"w": Given(np.full(5, value, np.float32))})
+    with monkeypatch.context() as patch:
+        patch.setattr(whole, "write_dcp", interrupted_at_the_end)
+        stopped = run("a", tmp_path)
+        assert stopped.exit_code == 75
+        assert "1 file was finished, and kept" in stopped.stderr
+    assert run("b", tmp_path).exit_code == 0
+    np.testing.assert_array_equal(open_dcp(tmp_path / "out").tensors["w"].array(), np.full(5, 2, np.float32))
+
+
+def interrupted_at_the_end(*arguments: Any, **named: Any) -> None:
+    write_dcp(*arguments, **named)
+    raise KeyboardInterrupt
+
+
+def run(name: str, folder: Path) -> Any:
+    source, target = folder / "in" / f"{name}.pt", folder / "out"
+    return CliRunner().invoke(app, ["convert", str(source), str(target), "--to", "dcp"])

@@ -18,7 +18,7 @@ from outlive.checkpoint.formats.torch_archive import described, write_many
 from outlive.checkpoint.nested import flattened, nested
 from outlive.checkpoint.whole import FILE
 from outlive.cli.main import app
-from outlive.run.errors import InputError
+from outlive.run.errors import InputError, WorkError
 from tests.checkpoint.test_convert import SIZES, folder_of
 
 torch = pytest.importorskip("torch")
@@ -227,3 +227,30 @@ def test_nothing_to_write_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no tensor is left"):
         convert(open_checkpoint(tmp_path / "alone.pt"), tmp_path / "made", "dcp")
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("to", ["dcp", "pt"])
+def test_a_weight_that_fp16_can_not_hold_is_named(tmp_path: Path, to: str) -> None:
+    """An optimizer's numbers are not cast, and may be anything."""
+    state = {"model": {"w": torch.tensor([1.0, 1e6])}, "optim": {"state": {"w": {"step": torch.tensor(np.inf)}}}}
+    torch.save(state, tmp_path / "state.pt")
+    convert(open_checkpoint(tmp_path / "state.pt"), tmp_path / "dcp", "dcp")
+    with pytest.raises(WorkError, match=r"model\.w holds NaN or infinity as float16"):
+        convert(open_checkpoint(tmp_path / "dcp"), tmp_path / "out", to, dtype="fp16")
+    assert not (tmp_path / "out").exists()
+    convert(open_checkpoint(tmp_path / "dcp"), tmp_path / "out", to, dtype="bf16")
+
+
+def test_what_would_say_nothing_is_refused(tmp_path: Path) -> None:
+    model, optimizer = trained(named=True)
+    torch.save({"w": torch.ones(2)}, tmp_path / "plain.pt")
+    torch.save({"optim": optimizer.state_dict()}, tmp_path / "named.pt")
+    convert(open_checkpoint(tmp_path / "plain.pt"), tmp_path / "dcp", "dcp")
+    names = names_of(optimizer, model)
+    for source, words in (("plain.pt", "no optimizer"), ("named.pt", "itself"), ("dcp", "in DCP")):
+        with pytest.raises(InputError, match=words):
+            convert(open_checkpoint(tmp_path / source), tmp_path / "out", "dcp", names=names[::-1])
+    convert(open_checkpoint(tmp_path / "named.pt"), tmp_path / "same", "dcp", names=names)
+    with pytest.raises(InputError, match="stay as they are"):
+        convert(open_checkpoint(tmp_path / "dcp"), tmp_path / "out", "pt", layout="fused")
+    assert not (tmp_path / "out").exists()

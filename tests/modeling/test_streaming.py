@@ -144,7 +144,7 @@ def test_every_byte_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         return plain(self, offset, length)
 
     monkeypatch.setattr(File, "read", counted)
-    monkeypatch.setattr(streaming, "_BLOCK", 500)
+    monkeypatch.setattr(streaming, "BLOCK", 500)
     mine = ours(folder, torch.float32)
     size = (folder / WEIGHTS).stat().st_size
     assert {place: count for place, count in read.items() if place >= start} == dict.fromkeys(range(start, size), 1)
@@ -166,7 +166,7 @@ def test_beside_the_model_one_block_is_in_memory(folder: Path, monkeypatch: pyte
         return found
 
     monkeypatch.setattr(File, "read", counted)
-    monkeypatch.setattr(streaming, "_BLOCK", 500)
+    monkeypatch.setattr(streaming, "BLOCK", 500)
     model = ours(folder, torch.bfloat16)
     whole = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     header = int.from_bytes((folder / WEIGHTS).read_bytes()[:8], "little")

@@ -154,3 +154,25 @@ def test_hash_json_ignores_key_order_only() -> None:
 )
 def test_each_limit_has_its_own_remedy(tmp_path: Path, number: int, fix: str) -> None:
     assert fix in str(disk_error(OSError(number, "no"), tmp_path).fix)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system has no such advice")
+def test_the_disk_begins_before_the_end_and_the_bytes_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[int, int]] = []
+    real = os.posix_fadvise
+
+    def telling(descriptor: int, offset: int, length: int, advice: int) -> None:
+        told.append((offset, length))
+        real(descriptor, offset, length, advice)
+
+    monkeypatch.setattr(os, "posix_fadvise", telling)
+    monkeypatch.setattr(files, "_TO_DISK", 1000)
+    data = os.urandom(2600)
+    with files.hashed_file(tmp_path / "a") as file:
+        for start in range(0, len(data), 600):
+            file.write(data[start : start + 600])
+    assert told == [(0, 1200), (1200, 1200)]
+    assert (tmp_path / "a").read_bytes() == data
+    assert file.hexdigest == hash_bytes(data)

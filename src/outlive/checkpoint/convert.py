@@ -135,9 +135,13 @@ def convert(
         raise InputError("this exists already", where=str(target), fix="name a folder that does not exist yet")
     about = {"made_by": "convert", "from": str(model.folder), "format": model.format}
     plain: Dtype | None = None if dtype == "q8_0" else dtype
-    sources = [model.folder, *([like] if like else [])]
-    key = key_of(sources, {"to": to, "dtype": dtype, "layout": layout, "names": names and list(names)})
+    sources = [*(model.files or [model.folder]), *([like] if like else [])]
+    options = {"to": to, "dtype": dtype, "layout": layout, "names": names and list(names)}
+    key = key_of(sources, options, target)
     if to in ("dcp", "pt") and holds_all(model):
+        if layout != "original":
+            what = "between DCP and files of torch.save tensors stay as they are"
+            raise InputError(what, where="--layout", fix="leave it out, or convert to huggingface")
         all_of_it = write_whole(model, target, to, about, key, like=like, dtype=plain, names=names)
         return Weights(all_of_it.tensors, {}, [], left=all_of_it.left, notes=all_of_it.notes)
     if names is not None:

@@ -15,7 +15,8 @@ class Model:
     """`tensors`: by the names that they have in the format ("huggingface", "dcp", "gguf", "peft", "pt").
 
     `config`: the content of config.json, {} where the format has none. `metadata`: what else the format says. `nested`:
-    the state dict of one file of torch.save as it is in there, with our tensors.
+    the state dict of one file of torch.save as it is in there, with our tensors. `files`: those that hold the tensors,
+    where not all of the folder is this checkpoint.
     """
 
     folder: Path
@@ -24,3 +25,4 @@ class Model:
     config: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     nested: Mapping[Any, Any] | None = None
+    files: tuple[Path, ...] = ()

@@ -23,10 +23,14 @@ def by_name(value: Mapping[Any, Any], names: Sequence[str] | None, where: str) -
     that are left out, because nothing names their parameters.
 
     names: of the parameters in their order, for optimizers that do not say it themselves. Raises InputError where
-    another number of them is given, or one twice.
+    another number of them is given, or other ones than the optimizer has itself, or where none has numbers.
     """
     left: list[str] = []
-    found = _walked(value, "", names, where, left)
+    numbered: list[str] = []
+    found = _walked(value, "", names, where, left, numbered)
+    if names is not None and not numbered:
+        what = "names of parameters are given, and no optimizer is here that has their numbers"
+        raise InputError(what, where=where, fix="leave out --param-names")
     return found if isinstance(found, dict) else {}, left
 
 
@@ -44,12 +48,16 @@ def read_names(path: Path) -> list[str]:
     return names
 
 
-def _walked(value: Any, before: str, names: Sequence[str] | None, where: str, left: list[str]) -> Any:
+def _walked(
+    value: Any, before: str, names: Sequence[str] | None, where: str, left: list[str], numbered: list[str]
+) -> Any:
+    """`numbered` gets the places of the optimizers with numbers."""
     if not isinstance(value, Mapping):
         return value
     if not _is_numbered(value):
-        inner = {key: _walked(each, f"{before}{key}.", names, where, left) for key, each in value.items()}
+        inner = {key: _walked(each, f"{before}{key}.", names, where, left, numbered) for key, each in value.items()}
         return {key: each for key, each in inner.items() if each is not None or value[key] is None}
+    numbered.append(before)
     own = _names(value, names, where)
     if own is None:
         left += [before + name for name in flattened(value).tensors]
@@ -74,6 +82,9 @@ def _is_numbered(value: Mapping[Any, Any]) -> bool:
 def _names(value: Mapping[Any, Any], given: Sequence[str] | None, where: str) -> dict[int, str] | None:
     numbers = [number for group in value["param_groups"] for number in group["params"]]
     own = [name for group in value["param_groups"] for name in group.get("param_names") or ()]
+    if given is not None and own and list(given) != own:
+        what = "the optimizer names its parameters itself, and other names are given"
+        raise InputError(what, where=where, fix="leave out --param-names")
     if given is not None and not own:
         if len(given) != len(numbers):
             what = f"{len(given):,} names are given, and the optimizer has {len(numbers):,} parameters"

@@ -27,24 +27,35 @@ from outlive.run.flock import lock, unlock
 PROGRESS = ".progress"
 
 
-def key_of(sources: Sequence[Path], options: Mapping[str, Any]) -> str:
-    """What a folder is made of: the sizes and times of all files below `sources`, the options, and this version."""
-    files = sorted({path for source in sources for path in _files(Path(source))})
+def key_of(sources: Sequence[Path], options: Mapping[str, Any], final: Path) -> str:
+    """What the folder `final` is made of: paths, sizes and times of all files of `sources`, the options, and this
+    version. A source that is a file stands for itself and the JSON files beside it."""
+    files = sorted({path for source in sources for path in _files(Path(source).absolute(), Path(final).absolute())})
     marks = [(str(path), about.st_size, about.st_mtime_ns) for path in files for about in (path.stat(),)]
-    return hash_json([version("outlive"), marks, dict(options)])
+    return hash_json([version("outlive"), str(Path(final).absolute()), marks, dict(options)])
 
 
-def _files(source: Path) -> Iterator[Path]:
+def _files(source: Path, final: Path) -> Iterator[Path]:
+    """All files below a source but for those of the folder that is made, which may lie inside."""
     if source.is_file():
-        yield source.absolute()
-    for folder, _, names in os.walk(source.absolute()):
+        yield from (source, *(path for path in source.parent.glob("*.json") if path.is_file()))
+    own = _hidden(final, "")
+    for folder, folders, names in os.walk(source):
+        if Path(folder) == final.parent:
+            folders[:] = [name for name in folders if not name.startswith(own.name)]
+            names = [name for name in names if not name.startswith(own.name)]
         yield from (path for path in (Path(folder, name) for name in names) if path.is_file())
+
+
+def _hidden(final: Path, kind: str) -> Path:
+    return final.with_name(f".{final.name[:100]}.{kind}")
 
 
 @contextmanager
 def resumed_checkpoint(final: Path, about: Mapping[str, Any], key: str) -> Iterator[Building]:
     """As `building_checkpoint`, of which a part may be there already: `Building.kept` of what a process with this key
-    finished before it was killed. An error of the block removes all of it; an interruption leaves it for the next.
+    finished before it was killed. An error of the block removes all of it. KeyboardInterrupt and SystemExit leave
+    what is finished for the next, and a note of theirs says so.
 
     Raises InputError where `final` exists, or where another process builds it now. Where the file system has no locks,
     nothing is kept.
@@ -53,7 +64,7 @@ def resumed_checkpoint(final: Path, about: Mapping[str, Any], key: str) -> Itera
     if os.path.lexists(final):
         raise exists(final)
     make_parents(final.parent)
-    path = final.with_name(f".{final.name[:100]}.lock")
+    path = _hidden(final, "lock")
     try:
         descriptor = lock(path, lambda content: _refuse(final))
     except OSError as error:
@@ -65,7 +76,7 @@ def resumed_checkpoint(final: Path, about: Mapping[str, Any], key: str) -> Itera
     try:
         for left in unfinished(final):  # of a process that ended: it would hold the lock
             shutil.rmtree(left, ignore_errors=True)
-        with _built(final.with_name(f".{final.name[:100]}.unfinished"), final, about, key) as building:
+        with _built(_hidden(final, "unfinished"), final, about, key) as building:
             yield building
     finally:
         unlock(path, descriptor)
@@ -79,7 +90,7 @@ def _refuse(final: Path) -> None:
 @contextmanager
 def _built(folder: Path, final: Path, about: Mapping[str, Any], key: str) -> Iterator[Building]:
     try:
-        building = Building(folder, Progress(folder, hash_json([key, final.name])))
+        building = Building(folder, Progress(folder, key))
         yield building
         with contextlib.suppress(FileNotFoundError):
             (folder / PROGRESS).unlink()
@@ -92,6 +103,13 @@ def _built(folder: Path, final: Path, about: Mapping[str, Any], key: str) -> Ite
         if isinstance(error, OSError):
             raise disk_error(error, final) from error
         raise
+    except BaseException as error:
+        if number := len(_listed(folder, key)):
+            files = "1 file was" if number == 1 else f"{number} files were"
+            error.add_note(f"{files} finished, and kept: the same command goes on from there")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 class Progress:
@@ -100,6 +118,8 @@ class Progress:
     def __init__(self, folder: Path, key: str) -> None:
         self.folder = folder
         self.files = {name: entry for name, entry in _listed(folder, key).items() if _is_whole(folder / name, entry)}
+        if not self.files and os.path.lexists(folder):
+            shutil.rmtree(folder)
         for path in [path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()]:
             if path.relative_to(folder).as_posix() not in self.files:
                 path.unlink()

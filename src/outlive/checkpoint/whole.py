@@ -49,13 +49,14 @@ def write_whole(
     key: what it is made of, see `resumed`. dtype: of the weights; an optimizer's numbers stay as they are. names: of
     the parameters, for an optimizer that has only their numbers: without names it stays behind where `to` is dcp, and
     is counted. like: a folder whose config and tokenizer go along. Raises InputError where nothing is left to write,
-    WorkError where the disk refuses.
+    WorkError where the disk refuses, and where a weight is not finite in `dtype`.
     """
     flat, left = _flat(model, to, names)
     unwritten = [name for name, value in flat.items.items() if not _is_plain(value)]
     for name in unwritten:
         del flat.items[name]
     tensors = _cast(flat, dtype)
+    cast = [name for name, each in tensors.items() if each is not flat.tensors[name]]
     found = Whole(tensors, sorted([*left, *unwritten]))
     if left:
         num_bytes = sum(model.tensors[name].num_bytes for name in left)
@@ -69,9 +70,9 @@ def write_whole(
         raise InputError("no tensor is left to write", where=str(model.folder), fix="is this the right checkpoint?")
     with resumed_checkpoint(target, about, key) as building:
         if to == "dcp":
-            write_dcp(building, tensors, items=flat.items, paths=flat.paths)
+            write_dcp(building, tensors, items=flat.items, paths=flat.paths, finite=cast)
         else:
-            write_pickled(building, FILE, nested({**tensors, **flat.items}, flat.paths))
+            write_pickled(building, FILE, nested({**tensors, **flat.items}, flat.paths), finite=cast)
         if like is not None:
             copy_beside(building, read_json(like / CONFIG), [like], {})
     return found
@@ -79,6 +80,9 @@ def write_whole(
 
 def _flat(model: Model, to: str, names: Sequence[str] | None) -> tuple[Flat, list[str]]:
     if model.nested is None:
+        if names is not None:
+            what = "an optimizer in DCP has the names of its parameters"
+            raise InputError(what, where="--param-names", fix="leave it out")
         paths = model.metadata["paths"]
         return Flat(dict(model.tensors), dict(model.metadata["items"]), dict(paths)), []
     if to == "pt":

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from outlive.run.errors import InputError
+from outlive.run.malloc import keep_freed_blocks
+from outlive.run.stopping import resumable
 
 
 def command(
@@ -51,17 +53,20 @@ def command(
 ) -> None:
     """Write a checkpoint in another format: safetensors with config in both spellings, torch DCP, a file of
     torch.save, GGUF, or an adapter of PEFT. An optimizer goes along between DCP and .pt."""
+    keep_freed_blocks()
     options = {"base": base, "rank": rank, "alpha": alpha, "save_modules": save_modules}
     if to == "peft":
         if param_names is not None:
             what = "peft has no place for an optimizer"
             raise InputError(what, where="--param-names", fix="leave it out")
-        about = _to_peft(source, target, like, dtype, layout, options)
+        with resumable("in the middle of the conversion"):
+            about = _to_peft(source, target, like, dtype, layout, options)
     elif given := [name for name, value in options.items() if value not in (None, False)]:
         what = f"--{given[0].replace('_', '-')} says nothing to {to}"
         raise InputError(what, where="--to", fix="add --to peft, or leave it out")
     else:
-        about = _converted(source, target, to, like, dtype, layout, param_names)
+        with resumable("in the middle of the conversion"):
+            about = _converted(source, target, to, like, dtype, layout, param_names)
     size = sum(path.stat().st_size for path in target.iterdir() if path.is_file())
     about = {"target": str(target), "from": about.pop("from"), "to": to, "bytes": size, **about}
     if as_json:
@@ -78,9 +83,7 @@ def _converted(
     from outlive.checkpoint.convert import convert
     from outlive.checkpoint.formats.detect import open_checkpoint
     from outlive.checkpoint.optimizer import read_names
-    from outlive.run.malloc import keep_freed_blocks
 
-    keep_freed_blocks()
     model = open_checkpoint(source)
     names = None if param_names is None else read_names(param_names)
     found = convert(model, target, to, like=like, dtype=dtype, layout=layout, names=names)

@@ -52,6 +52,7 @@ def command(
     from outlive.checkpoint.model_folder import write_model_folder
     from outlive.checkpoint.resumed import key_of
     from outlive.run.malloc import keep_freed_blocks
+    from outlive.run.stopping import resumable
 
     keep_freed_blocks()
     *sources, target = _paths(paths, method)
@@ -79,9 +80,10 @@ def command(
         about |= {"scale": scale, "seed": seed}
     about["notes"] = notes
     read = [*sources, *(one for one in (base, initial, like) if one is not None)]
-    key = key_of(read, {**about, "dtype": dtype, "blockwise_experts": blockwise_experts})
+    key = key_of(read, {**about, "dtype": dtype, "blockwise_experts": blockwise_experts}, target)
     texts = _texts(root, beside)
-    write_model_folder(target, tensors, config, sources=beside, about=about, key=key, dtype=dtype, texts=texts)
+    with resumable("in the middle of the merge"):
+        write_model_folder(target, tensors, config, sources=beside, about=about, key=key, dtype=dtype, texts=texts)
     if as_json:
         typer.echo(json.dumps({"model": str(target), "tensors": len(tensors), "notes": notes}, ensure_ascii=False))
         return

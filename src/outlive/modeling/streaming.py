@@ -29,10 +29,9 @@ from outlive.checkpoint.formats.huggingface import SINGLE, open_model
 from outlive.checkpoint.formats.pickled import open_state_dict
 from outlive.checkpoint.formats.safetensors import open_tensors
 from outlive.checkpoint.tensors.dtypes import DTYPES
-from outlive.checkpoint.tensors.tensor import Tensor, blocks_of, extent, slices
+from outlive.checkpoint.tensors.tensor import BLOCK, Tensor, blocks_of, extent, slices
 
 _FAMILY = {kind: family for family in FAMILIES for kind in family.model_types}
-_BLOCK = 8 << 20  # bytes in memory beside the model
 _MOVED = (r"rotary_emb\.inv_freq", r"(^|\.)position_ids$")  # in old folders: buffers that are computed anew
 
 
@@ -206,7 +205,7 @@ def _read(tensor: Tensor, dtype: torch.dtype) -> torch.Tensor:
     """All of a tensor, read and cast block by block."""
     out = torch.empty(tensor.shape, dtype=dtype)
     own = getattr(torch, tensor.dtype)
-    for box in blocks_of(tensor.whole, DTYPES[tensor.dtype].width, _BLOCK):
+    for box in blocks_of(tensor.whole, DTYPES[tensor.dtype].width, BLOCK):
         raw = np.ascontiguousarray(tensor.read(box)).reshape(-1)
         block = torch.from_numpy((raw if raw.flags.writeable else raw.copy()).view(np.uint8)).view(own)
         out[slices(box)].copy_(block.view(extent(box)))

@@ -12,7 +12,7 @@ _KEPT = 64 << 20
 def keep_freed_blocks() -> None:
     """Let this process keep up to 64 MiB that it has freed, for the next block. By default glibc gives a large block
     back to the kernel at once, and the next is made of new pages, each of them zeroed: converting float32 to bfloat16
-    took 2.5 times as long. Without glibc nothing happens."""
+    took two to three times as long. Without glibc nothing happens."""
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -17,6 +17,29 @@ SIGNALS = ("SIGTERM", "SIGUSR1", "SIGINT")
 # One request can come twice: from the terminal or scheduler, and passed on by a launcher that got it too (timeout(1)
 # signals its child, and then the child's whole group).
 SAME_SIGNAL = 0.25  # seconds
+
+
+@contextlib.contextmanager
+def resumable(where: str) -> Iterator[None]:
+    """In the block SIGTERM ends the process as Ctrl-C does, by an exception; where notes of the exception say that what
+    was done is kept, it becomes a Resumable that says so. `where`: "in the middle of …"."""
+    is_main = threading.current_thread() is threading.main_thread()
+    mine = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if mine:
+        signal.signal(signal.SIGTERM, _end)
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as error:
+        if kept := getattr(error, "__notes__", []):
+            raise Resumable(where, fix="; ".join(kept)) from None
+        raise
+    finally:
+        if mine:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)  # the code that a shell reports for it
 
 
 class Stopping:

@@ -28,6 +28,7 @@ from outlive.checkpoint.formats.safetensors import open_tensors
 from outlive.checkpoint.model import Model
 from outlive.checkpoint.nested import flattened
 from outlive.checkpoint.optimizer import OPTIMIZER
+from outlive.checkpoint.resumed import key_of
 from outlive.checkpoint.tensors.tensor import Tensor
 from outlive.checkpoint.write import Dtype
 from outlive.run.errors import InputError
@@ -61,21 +62,23 @@ def convert_to_peft(
         raise InputError("this exists already", where=str(target), fix="name a folder that does not exist yet")
     model = _open(source)
     asked = Asked(rank, alpha, save_modules)
+    read = [one for one in (source, base, like) if one is not None]
+    key = key_of(read, {"to": "peft", "dtype": dtype, **vars(asked)}, target)
     about = {"made_by": "convert", "from": str(source), "format": model.format}
     if is_adapter(model.tensors):
-        return _rewritten(source, model, target, base, asked, like, dtype, about)
+        return _rewritten(source, model, target, base, asked, like, dtype, about, key)
     if base is None or rank is None:
         raise InputError(
             "there are no tensors of LoRA here; a model becomes an adapter by its difference to the base",
             where=str(source),
             fix="add --base BASE and --rank R",
         )
-    return _extracted(source, model, target, base, asked, like, dtype, about)
+    return _extracted(source, model, target, base, asked, like, dtype, about, key)
 
 
 def _rewritten(
     source: Path, model: Model, target: Path, base: Path | None, asked: Asked, like: Path | None, dtype: Dtype | None,
-    about: Mapping[str, Any],
+    about: Mapping[str, Any], key: str,
 ) -> Made:  # fmt: skip
     folder = _config_folder(source, like)
     given = None if folder is None else read_json(folder / CONFIG)
@@ -95,7 +98,7 @@ def _rewritten(
             check_bound(folder, base)
         bound = _bound(base)
     sources = [] if folder is None else [folder]
-    write_adapter(target, found.tensors, config, sources=sources, about=about, base=bound, dtype=dtype)
+    write_adapter(target, found.tensors, config, sources=sources, about=about, key=key, base=bound, dtype=dtype)
     made = Made(model.format, found.tensors)
     _leave(made, model, found.left)
     if folder is not None and folder not in (source, like):
@@ -117,7 +120,7 @@ def _leave(made: Made, model: Model, names: list[str]) -> None:
 
 def _extracted(
     source: Path, model: Model, target: Path, base: Path, asked: Asked, like: Path | None, dtype: Dtype | None,
-    about: Mapping[str, Any],
+    about: Mapping[str, Any], key: str,
 ) -> Made:  # fmt: skip
     assert asked.rank is not None
     if asked.rank < 1:
@@ -150,7 +153,8 @@ def _extracted(
     if found.saved:
         made.notes.append(f"{len(found.saved):,} modules are saved as a whole, such as {found.saved[0]}")
     sources = [folder for folder in (source, like, base) if folder is not None and folder.is_dir()]
-    write_adapter(target, found.tensors, made_config, sources=sources, about=about, base=_bound(base), dtype=dtype)
+    bound = _bound(base)
+    write_adapter(target, found.tensors, made_config, sources=sources, about=about, key=key, base=bound, dtype=dtype)
     return made
 
 

@@ -11,7 +11,7 @@ from outlive.checkpoint.adapters.adapter import NAME as WEIGHTS
 from outlive.checkpoint.adapters.binding import NAME as BASE
 from outlive.checkpoint.adapters.names import PREFIX
 from outlive.checkpoint.adapters.settings import NAME as CONFIG
-from outlive.checkpoint.building import building_checkpoint
+from outlive.checkpoint.resumed import resumed_checkpoint
 from outlive.checkpoint.write import TOKENIZER_FILES, Dtype
 
 _GENERATION = "generation_config.json"
@@ -24,18 +24,20 @@ def write_adapter(
     *,
     sources: Sequence[Path],
     about: Mapping[str, Any],
+    key: str,
     base: Mapping[str, str] | None = None,
     dtype: Dtype | None = None,
 ) -> None:
     """Write adapter_config.json and adapter_model.safetensors into `final`, which appears whole or not at all.
 
     tensors: of ours or of numpy, by PEFT's names without "base_model.model."; each is written in its own dtype, or
-    in `dtype`, and has to be finite. base: its name and content hash, to which the adapter is bound; else a base.json
-    of `sources` goes along. Tokenizer and template are those of the first of `sources` that has them. Raises InputError
-    where `final` exists, WorkError where the disk refuses and where a number is not finite.
+    in `dtype`, and has to be finite. key: what they are made of (`key_of`). base: its name and content hash, to which
+    the adapter is bound; else a base.json of `sources` goes along. Tokenizer and template are those of the first of
+    `sources` that has them. Raises InputError where `final` exists, WorkError where the disk refuses and where a number
+    is not finite.
     """
     named = {PREFIX + name: tensor for name, tensor in tensors.items()}
-    with building_checkpoint(final, {"kind": "adapter", **about}) as building:
+    with resumed_checkpoint(final, {"kind": "adapter", **about}, key) as building:
         building.text(CONFIG, json.dumps(dict(config), indent=2, sort_keys=True, ensure_ascii=False))
         building.tensors(WEIGHTS, named, dtype=dtype, finite=named.keys())
         copied = {}

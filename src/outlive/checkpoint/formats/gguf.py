@@ -93,7 +93,7 @@ def open_gguf(path: Path) -> Model:
                 raise damaged(file, f"it has the tensor {name!r}, as a file before it")
             tensors[name] = tensor
     metadata = {key: value for key, value in headers[0].kv.items() if not key.startswith("split.")}
-    return Model(first.parent, "gguf", tensors, metadata=metadata)
+    return Model(first.parent, "gguf", tensors, metadata=metadata, files=tuple(file.path for file in files))
 
 
 def tensors_of(file: File, header: Header) -> dict[str, Tensor]:

@@ -151,7 +151,7 @@ def open_state_dict(path: Path) -> Model:
     if not path.is_dir():
         value = open_pickled(path).value
         tensors, others = _flat(value, path)
-        return Model(path.parent, "pt", tensors, {}, others, value)
+        return Model(path.parent, "pt", tensors, {}, others, value, (path,))
     config = read_json(path / CONFIG) if (path / CONFIG).exists() else {}
     index = read_index(path, INDEX)
     if index is None:

@@ -14,34 +14,35 @@ from outlive.run.errors import WorkError
 
 
 def write_pickled(
-    building: Building, name: str, value: Mapping[Any, Any], *, dtype: str | None = None, finite: Collection[Any] = ()
+    building: Building, name: str, value: Mapping[Any, Any], *, dtype: str | None = None, finite: Collection[str] = ()
 ) -> None:
     """Write `value`, dicts and lists of our tensors and of plain values, as the file `name`.
 
-    dtype: bf16, fp16 or fp32, for the floating ones. Tensors of the top level that are named in `finite` have to be
-    finite. Each is read a block at a time. Raises InputError for a value that is not plain, WorkError where a number is
-    not finite and where the disk refuses.
+    dtype: bf16, fp16 or fp32, for the floating ones. Tensors named in `finite`, by their keys joined with dots, have
+    to be finite. Each is read a block at a time. Raises InputError for a value that is not plain, WorkError where a
+    number is not finite and where the disk refuses.
     """
     storages: list[Callable[[], Iterator[memoryview]]] = []
     sizes: list[int] = []
 
-    def put(part: Any, key: Any, is_top: bool) -> Any:
+    def put(part: Any, keys: tuple[Any, ...]) -> Any:
         if isinstance(part, Tensor):
-            storages.append(partial(_pieces, part, key, dtype, is_top and key in finite))
+            full = ".".join(map(str, keys))
+            storages.append(partial(_pieces, part, full, dtype, full in finite))
             sizes.append(part.num_bytes + OVERHEAD)
             return described(dtype_of(part, dtype), tuple(part.shape), str(len(storages) - 1))
         if isinstance(part, Mapping):
-            return {inner: put(each, inner, key is None) for inner, each in part.items()}
+            return {inner: put(each, (*keys, inner)) for inner, each in part.items()}
         if isinstance(part, (list, tuple)):
-            return type(part)(put(each, place, False) for place, each in enumerate(part))
+            return type(part)(put(each, (*keys, place)) for place, each in enumerate(part))
         return part
 
-    content = put(value, None, False)
+    content = put(value, ())
     with building.stream(name, sum(sizes)) as file:
         write_many(file, content, storages)
 
 
-def _pieces(tensor: Tensor, name: Any, dtype: str | None, is_checked: bool) -> Iterator[memoryview]:
+def _pieces(tensor: Tensor, name: str, dtype: str | None, is_checked: bool) -> Iterator[memoryview]:
     for block, is_finite in chunks(tensor, dtype, check=is_checked):
         if not is_finite:
             raise WorkError(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from outlive.cli.show.progress import duration
-from outlive.run.errors import Resumable
+from outlive.run.stopping import resumable
 
 if TYPE_CHECKING:
     from outlive.data.preparer import Progress
@@ -32,26 +30,19 @@ class Preparing:
         self._bar: Any = None
         self._task: Any = None
         self._source = ""
-        self._previous: Any = None  # what SIGTERM did before
+        self._resumable = resumable("in the middle of preparing the data")
         self._begun = self._told = time.monotonic()
         self._first_bytes = self._first_tokens = 0
 
     def __enter__(self) -> Preparing:
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            self._previous = signal.signal(signal.SIGTERM, _end)
+        self._resumable.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> bool | None:
         self._stop()
-        if self._previous is not None:
-            signal.signal(signal.SIGTERM, self._previous)
-            self._previous = None
-        kept = getattr(error, "__notes__", [])
-        if isinstance(error, KeyboardInterrupt | SystemExit) and kept:
-            raise Resumable("in the middle of preparing the data", fix="; ".join(kept)) from None
+        return self._resumable.__exit__(kind, error, trace)
 
     def say(self, note: str) -> None:
         """A note on a line of its own, above the live line."""
@@ -100,7 +91,3 @@ class Preparing:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)  # the code that a shell reports for it
