@@ -1,9 +1,10 @@
 """`make bench-convert`: our conversion of a model of 2 GB beside `cp` and save_pretrained, in one run.
 
-    python benchmarks/convert.py [--rounds 3] [--layers 30] --base DIR [--folder DIR] [--out FILE]
+    python benchmarks/convert.py [--rounds 5] [--layers 30] --base DIR [--folder DIR] [--out FILE]
 
-Each arm is a process of its own, its start included; the arms take turns, and a ratio is the median of the rounds'
-ratios. Sources are in the page cache. What is written is on the disk when an arm ends: `cp` is followed by an fsync of
+Each arm is a process of its own, its start included. What an arm is compared with runs right beside it, before it in one
+round and after it in the next, since memory that a machine has to get back makes whoever comes first slower; a ratio is
+the median of the rounds' ratios. Sources are in the page cache. What is written is on the disk when an arm ends: `cp` is followed by an fsync of
 its files, as each conversion does of its own, and save_pretrained too. Anonymous memory is the largest RssAnon of the
 process, read every few milliseconds; torch's and transformers' import is a part of save_pretrained's time, and the
 time without it has a column of its own. Writes benchmarks/convert.md.
@@ -120,52 +121,56 @@ def flushed(target: Path) -> float:
     return time.perf_counter() - start
 
 
-def one_round(sources: dict[str, Path], folder: Path) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    target = folder / "made"
+Results = dict[str, dict[str, float]]
 
-    def arm(name: str, command: Sequence[str], flush: bool) -> None:
-        os.sync()
-        result = measured([*command])
-        if flush:
-            waited = flushed(target)
-            result["seconds"] += waited
-            if "inner" in result:
-                result["inner"] += waited
-        found[name] = result
-        shutil.rmtree(target)
-        print(f"{name:34} {result['seconds']:6.2f} s  {result['anonymous'] / 1e6:6.0f} MB", flush=True)
 
-    for name, source in sources.items():
-        arm(f"cp, {name}", ["cp", "-r", str(source), str(target)], True)
-    for name, (source, options, _) in OURS.items():
-        arm(name, [*CONVERT, str(sources[source]), str(target), *options], False)
-    save = [sys.executable, "-c", SAVE, str(sources["huggingface"]), str(target), "bfloat16"]
-    arm("save_pretrained", save, True)
+def one_round(sources: dict[str, Path], folder: Path, number: int) -> dict[str, tuple[Results, str]]:
+    """By the name of each conversion: what it and its peer took, and the peer's name."""
+    target, found = folder / "made", {}
+    for name, (source, options, peer) in OURS.items():
+        copied = sources["dcp" if peer == "cp, dcp" else "huggingface"]
+        commands = {
+            name: [*CONVERT, str(sources[source]), str(target), *options],
+            peer: ["cp", "-r", str(copied), str(target)]
+            if peer.startswith("cp")
+            else [sys.executable, "-c", SAVE, str(copied), str(target), "bfloat16"],
+        }
+        pair: Results = {}
+        for one in sorted(commands, key=lambda one: (one == name) == (number % 2 == 0)):
+            os.sync()
+            pair[one] = measured(commands[one])
+            if one == peer:
+                waited = flushed(target)
+                pair[one] = {key: value + waited * (key != "anonymous") for key, value in pair[one].items()}
+            shutil.rmtree(target)
+            print(f"{one:34} {pair[one]['seconds']:6.2f} s  {pair[one]['anonymous'] / 1e6:6.0f} MB", flush=True)
+        found[name] = (pair, peer)
     return found
 
 
-def page(rounds: Sequence[dict[str, dict[str, float]]], size: int) -> str:
-    def middle(name: str, key: str) -> float:
-        return statistics.median(found[name][key] for found in rounds)
-
-    def ratio(ours: str, theirs: str, key: str) -> str:
-        return f"{statistics.median(found[theirs][key] / found[ours]['seconds'] for found in rounds):.2f}"
-
+def page(rounds: Sequence[dict[str, tuple[Results, str]]], size: int) -> str:
     lines = [
         "# Conversion, measured", "",
         f"`make bench-convert` on commit {commit()}, {os.cpu_count()} cores, {len(rounds)} rounds: a Llama model of "
         f"{size / 1e9:.2f} GB in float32, random weights, sources in the page cache, targets on the disk at the end. "
-        "Each arm is a process with its start; ratios are medians of the rounds' ratios.", "",
-        "| arm | seconds | anonymous MB | against | times as fast |", "|---|--:|--:|---|--:|",
+        "Each arm is a process with its start and has its peer right beside it; ratios are medians of the rounds' "
+        "ratios, with the least and the largest.", "",
+        "| conversion | seconds | anonymous MB | peer | its seconds | its MB | times as fast |",
+        "|---|--:|--:|---|--:|--:|--:|",
     ]  # fmt: skip
-    for name in rounds[0]:
-        against = OURS[name][2] if name in OURS else ""
-        times = ratio(name, against, "seconds") if against else ""
-        if against == "save_pretrained":
-            times += f" (without its imports {ratio(name, against, 'inner')})"
-        memory = max(found[name]["anonymous"] for found in rounds) / 1e6
-        lines.append(f"| {name} | {middle(name, 'seconds'):.2f} | {memory:.0f} | {against} | {times} |")
+    for name in OURS:
+        pairs = [found[name] for found in rounds]
+        peer = pairs[0][1]
+        seconds = [statistics.median(pair[one]["seconds"] for pair, _ in pairs) for one in (name, peer)]
+        memory = [max(pair[one]["anonymous"] for pair, _ in pairs) / 1e6 for one in (name, peer)]
+        ratios = [pair[peer]["seconds"] / pair[name]["seconds"] for pair, _ in pairs]
+        times = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        if "inner" in pairs[0][0][peer]:
+            inner = statistics.median(pair[peer]["inner"] / pair[name]["seconds"] for pair, _ in pairs)
+            times += f"; without the peer's imports {inner:.2f}"
+        lines.append(
+            f"| {name} | {seconds[0]:.2f} | {memory[0]:.0f} | {peer} | {seconds[1]:.2f} | {memory[1]:.0f} | {times} |"
+        )
     lines += [
         "", "`cp` is `cp -r` and an fsync of each file. Conversions also hash every file (xxh3-128), look for NaN and "
         "infinities, and fsync files and folders. save_pretrained is from_pretrained in bf16, save_pretrained and an "
@@ -182,7 +187,7 @@ def commit() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--layers", type=int, default=30)
     parser.add_argument("--folder", type=Path, help="where the model is made; a temporary folder by default")
     parser.add_argument("--base", type=Path, required=True, help="a folder of SmolLM2, for config and tokenizer")
@@ -192,7 +197,7 @@ def main() -> None:
         folder = Path(made)
         sources = make_sources(folder, asked.base, asked.layers)
         size = sum(path.stat().st_size for path in sources["huggingface"].rglob("*.safetensors"))
-        rounds = [one_round(sources, folder) for _ in range(asked.rounds)]
+        rounds = [one_round(sources, folder, number) for number in range(asked.rounds)]
     asked.out.write_text(page(rounds, size), encoding="utf-8")
     print(asked.out.read_text(encoding="utf-8"))
 
