@@ -2,12 +2,12 @@
 
     python benchmarks/convert.py [--rounds 5] [--layers 30] --base DIR [--folder DIR] [--out FILE]
 
-Each arm is a process of its own, its start included. What an arm is compared with runs right beside it, before it in one
-round and after it in the next, since memory that a machine has to get back makes whoever comes first slower; a ratio is
-the median of the rounds' ratios. Sources are in the page cache. What is written is on the disk when an arm ends: `cp` is followed by an fsync of
-its files, as each conversion does of its own, and save_pretrained too. Anonymous memory is the largest RssAnon of the
-process, read every few milliseconds; torch's and transformers' import is a part of save_pretrained's time, and the
-time without it has a column of its own. Writes benchmarks/convert.md.
+Each arm is a process of its own, its start included. What an arm is compared with runs right beside it, before it in
+one round and after it in the next, since memory that a machine has to get back makes whoever comes first slower; a
+ratio is the median of the rounds' ratios. Sources are in the page cache. What is written is on the disk when an arm
+ends: `cp` is followed by an fsync of its files, as each conversion does of its own, and save_pretrained too. Anonymous
+memory is the largest RssAnon of the process, read every few milliseconds; the import of torch and transformers is a
+part of save_pretrained's time, and the ratio without it is given too. Writes benchmarks/convert.md.
 """
 
 from __future__ import annotations
