@@ -49,7 +49,12 @@ class Chat:
     ) -> Messages:
         """The messages as a template sees them: parts joined, tool arguments as objects or as text, a developer as the
         system where the template does not know the role."""
-        return [_rendered(message, joint, roles, arguments) for message in self.messages]
+        return [
+            message
+            if len(message) == 2 and type(message.get("content")) is str and message["role"] in roles
+            else _rendered(message, joint, roles, arguments)
+            for message in self.messages
+        ]
 
     @property
     def calls_tools(self) -> bool:

@@ -59,8 +59,10 @@ def lints_of(conversation: Conversation) -> list[str]:
 def _lints(conversation: Conversation) -> Iterator[str]:
     if isinstance(conversation, Chat):
         yield from _chat_lints(conversation.messages)
-        if any(weight is not None and weight != 0 and message["role"] != "assistant"
-               for weight, message in zip(conversation.weights, conversation.messages, strict=False)):  # fmt: skip
+        if conversation.weights and any(
+            weight is not None and weight != 0 and message["role"] != "assistant"
+            for weight, message in zip(conversation.weights, conversation.messages, strict=False)
+        ):
             yield "weight_on_other_role"
         if conversation.messages[-1]["role"] != "assistant":
             yield "no_answer_at_end"
@@ -84,27 +86,26 @@ def _text_lints(texts: Sequence[str]) -> Iterator[str]:
         yield "template_text"
 
 
-def _chat_lints(messages: Messages) -> Iterator[str]:
-    before = None
+def _chat_lints(messages: Messages) -> list[str]:
+    found, before = [], None
     for message in messages:
         role, text = message["role"], message.get("content")
         if not isinstance(text, str):
             text = content_text(message)
         if role == "assistant":
             if not message.get("tool_calls"):
-                if not text.strip():
-                    yield "empty_answer"
-                elif text != text.strip():
-                    yield "blank_edges"
+                if (stripped := text.strip()) != text or not text:
+                    found.append("blank_edges" if stripped else "empty_answer")
                 if is_truncated(text):
-                    yield "truncated_answer"
-        elif not text.strip():
-            yield "empty_turn"
+                    found.append("truncated_answer")
+        elif not text or text.isspace():
+            found.append("empty_turn")
         if role == before and role in ("user", "assistant"):
-            yield "same_role_twice"
+            found.append("same_role_twice")
         if _has_template_text(text):
-            yield "template_text"
+            found.append("template_text")
         before = role
+    return found
 
 
 def _has_template_text(text: str) -> bool:

@@ -40,6 +40,7 @@ def read_messages(value: Any, column: str, naming: Naming | None = None) -> Read
         raise Refusal("no_messages", f"'{column}' holds no message", (column,))
     messages: Messages = []
     weights: list[MessageWeight] = []
+    has_weights = False
     for place, message in enumerate(value):
         if (
             naming is None
@@ -54,7 +55,8 @@ def read_messages(value: Any, column: str, naming: Naming | None = None) -> Read
         found, weight = _read(message, f"{column}[{place}]", (column, place), naming)
         messages += found
         weights += [weight] * len(found)
-    return ReadMessages(messages, tuple(weights) if any(weight is not None for weight in weights) else ())
+        has_weights = has_weights or weight is not None
+    return ReadMessages(messages, tuple(weights) if has_weights else ())
 
 
 def _listed(text: str, column: str) -> Any:

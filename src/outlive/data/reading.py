@@ -92,12 +92,13 @@ def conversation_of(
         _refuse_bytes(value, FORMATS[ledger.format].keys | columns if ledger.format else FIELDS)
     if not ledger.format:
         ledger.format, ledger.format_reason = detect(value)
+    shape = FORMATS[ledger.format]
     if not ledger.note:
-        ledger.note = FORMATS[ledger.format].note
+        ledger.note = shape.note
     names_messages = naming is not None and (naming.roles or naming.message_keys)
     conversation = read_conversation(value, ledger.format, naming if names_messages else None)
-    unused = value.keys() - FORMATS[ledger.format].keys - columns
-    if unused:
+    unused = value.keys() - shape.keys
+    if unused and (unused := unused - columns):
         ledger.unused_columns.update(sorted(map(writable, unused)))  # a set has another order in each process
     return conversation
 

@@ -89,11 +89,12 @@ class SampleMaker:
         return Joints(self.tokenizer)
 
     @cached_property
-    def _special_text(self) -> re.Pattern[str] | None:
-        """A special token's text; None where the tokenizer has no such token."""
+    def _special_text(self) -> tuple[str, re.Pattern[str]]:
+        """The characters with which special tokens' texts begin, and a pattern of these texts."""
         special = self.tokenizer.special_ids
-        texts = [re.escape(text) for text, index in self.tokenizer.added_tokens.items() if index in special and text]
-        return re.compile("|".join(texts)) if texts else None
+        texts = [text for text, index in self.tokenizer.added_tokens.items() if index in special and text]
+        firsts = "".join(dict.fromkeys(text[0] for text in texts))
+        return firsts, re.compile("|".join(map(re.escape, texts)))
 
     @cached_property
     def _joint(self) -> str:
@@ -126,7 +127,8 @@ class SampleMaker:
             if not self._adds_blank:
                 alone = [draft.texts[0] for draft in drafts if len(draft.texts) == 1]
                 plain = [text for text in alone if not any(piece.parts for piece in text.pieces)]
-                self._ready = {id(one.text): one for one in made_ahead(plain, self._ahead, self._joints)}
+                ready = made_ahead(plain, self._ahead, self._joints, self.tokenizer.unknown_id)
+                self._ready = {id(one.text): one for one in ready}
 
     def _needed(self, draft: Draft) -> list[str]:
         conversation = draft.conversation
@@ -144,19 +146,29 @@ class SampleMaker:
     def finish(self, draft: Draft) -> list[Sample]:
         """The samples of a draft, as `make` gives them."""
         self.lints, conversation = draft.lints, draft.conversation
+        ready = self._ready.get(id(draft.texts[0])) if len(draft.texts) == 1 else None
         made = self._chat(draft.texts) if draft.texts else self._make(conversation)
-        for sample in made:
-            if len(sample.tokens):
-                sample.weights[0] = 0.0  # nothing predicts the first token
-        is_prompt = isinstance(conversation, Group) and not conversation.branches
-        if not is_prompt and not any(sample.weights.any() for sample in made):
+        if ready is not None and len(made) == 1 and made[0] is ready.sample:  # looked at with all others, at once
+            learns, unknown = ready.learns, ready.has_unknown
+        else:
+            learns, unknown = self._looked_at(made)
+        if not learns and not (isinstance(conversation, Group) and not conversation.branches):  # which is a prompt
             raise Refusal("no_target", "no token of the row carries loss")
         if len(self._roles) < len(ROLES) and _has_developer(conversation):
             self.counts["developer_as_system"] += 1
-        unknown = self.tokenizer.unknown_id
-        if unknown is not None and any((sample.tokens == unknown).any() for sample in made):
+        if unknown:
             self.counts["unknown_tokens"] += 1
         return made
+
+    def _looked_at(self, made: Sequence[Sample]) -> tuple[bool, bool]:
+        """Whether samples have a target, and a token that stands for text that the tokenizer does not know. The weight
+        of each first token becomes 0: nothing predicts it."""
+        for sample in made:
+            if len(sample.tokens):
+                sample.weights[0] = 0.0
+        unknown = self.tokenizer.unknown_id
+        learns = any(sample.weights.any() for sample in made)
+        return learns, unknown is not None and any((sample.tokens == unknown).any() for sample in made)
 
     def _make(self, conversation: Conversation) -> list[Sample]:
         if isinstance(conversation, Chat):
@@ -308,16 +320,20 @@ class SampleMaker:
         return made
 
     def _lint(self, messages: Sequence[dict[str, object]], text: str) -> None:
-        special = self._special_text
-        contents = [content for message in messages if isinstance(content := message.get("content"), str)]
-        if special is not None and any(special.search(content) for content in contents):
+        contents = [(message["role"], message.get("content")) for message in messages]
+        texts = [(role, content) for role, content in contents if isinstance(content, str)]
+        if any(self._quotes_special(content) for _, content in texts):
             self.counts["special_token_in_content"] += 1
             self.lints.append("special_token_in_content")
-        for message in messages:
-            content = message.get("content")
-            if message["role"] in ("system", "user") and isinstance(content, str) and content.strip() not in text:
-                self.lints.append("message_not_shown")
-                break
+        if any(role in ("system", "user") and content.strip() not in text for role, content in texts):
+            self.lints.append("message_not_shown")
+
+    def _quotes_special(self, text: str) -> bool:
+        firsts, pattern = self._special_text
+        for first in firsts:
+            if first in text:  # most texts have none of them, which costs a fraction to know
+                return pattern.search(text) is not None
+        return False
 
 
 def _has_developer(conversation: Conversation) -> bool:

@@ -14,6 +14,7 @@ from outlive.text.tokenizer import Tokenizer
 Ids = npt.NDArray[np.int32]
 Weights = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int64]
+Seen = tuple[bool, bool, bool, bool]  # of a sample: doubled BOS, doubled EOS, learns an end of turn, learns all
 
 
 class TokenLints:
@@ -65,29 +66,38 @@ class TokenLints:
         others = np.searchsorted(ends, np.flatnonzero(~is_target), "right")
         return [doubled_bos, doubled_eos, _among(learned, len(starts)), ~_among(others, len(starts))]
 
-    def _names(self, conversation: Conversation, seen: Sequence[tuple[bool, ...]]) -> list[str]:
+    def _names(self, conversation: Conversation, seen: Sequence[Seen]) -> list[str]:
+        doubled_bos, doubled_eos, learns_end, learns_all = seen[0] if len(seen) == 1 else _together(seen)
         names: list[str] = []
-        if any(doubled_bos for doubled_bos, _, _, _ in seen):
+        if doubled_bos:
             names.append("double_bos")
-        if any(doubled_eos for _, doubled_eos, _, _ in seen):
+        if doubled_eos:
             names.append("double_eos")
         if isinstance(conversation, Group):
             return names
-        if len(self._ends) and not any(learns_end for _, _, learns_end, _ in seen):
+        if self._ends and not learns_end:
             names.append("end_of_turn_untrained")
-        if self._learns_prompt(conversation, all(learns_all for _, _, _, learns_all in seen)):
+        if self._learns_prompt(conversation, learns_all):
             names.append("prompt_in_loss")
         return names
 
     def _learns_prompt(self, conversation: Conversation, learns_all: bool) -> bool:
         """Whether every token is a target, in a conversation of which something is no answer."""
+        if isinstance(conversation, Chat):
+            return learns_all
         if isinstance(conversation, Tokens):  # the weights as they were given: a sample's first token is never a target
             return all(all(weights) for _, weights in conversation.documents)
         if isinstance(
             conversation, Text
         ):  # by what was asked for: a prompt of one token, the first, is no target anyway
             return bool(conversation.prompt) and self._loss_on == "all"
-        return isinstance(conversation, Chat) and learns_all
+        return False
+
+
+def _together(seen: Sequence[Seen]) -> Seen:
+    """What several samples of a row show: `learns_all` of all of them, all else of any."""
+    doubled_bos, doubled_eos, learns_end, learns_all = zip(*seen, strict=True) if seen else ((), (), (), ())
+    return any(doubled_bos), any(doubled_eos), any(learns_end), all(learns_all)
 
 
 def _among(places: Places, number: int) -> npt.NDArray[np.bool_]:

@@ -25,7 +25,8 @@ from outlive.text.tokenizer import Tokenizer
 
 Ids = npt.NDArray[np.int32]
 _NEAR, _TAIL = 24, 256  # characters: looked back for an added token, at first and at most
-_HEAD, _MOST = 24, 256  # characters: looked ahead at least, and at most
+_HEAD, _MOST = 1, 256  # characters: looked ahead at least, and at most
+_REMEMBERED = 1 << 16  # windows whose ids are kept: answers begin alike
 # After a letter, what a pre-tokenizer may begin a new word with whatever stands around it: tried, see `_cuts`.
 _STARTS = (" ", "\n", "，。、！？：；")
 _PROBES = 400  # texts for each of them
@@ -41,6 +42,7 @@ class Joints:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._windows: dict[str, list[int]] = {}
         self._ids_of = lru_cache(maxsize=4096)(tokenizer.encode)
         self._tail_of = lru_cache(maxsize=4096)(lambda near: _tail(near, self._added) if self._added else None)
 
@@ -63,13 +65,19 @@ class Joints:
                     break
                 if window[0]:
                     windows.append((number, *window, own[place]))
-        joined = list(dict.fromkeys(tail + head for _, tail, head, _ in windows))
-        ids_of = dict(zip(joined, self._tokenizer.encode_all(joined), strict=True)) if joined else {}
+        ids_of = self._ids_of_windows([tail + head for _, tail, head, _ in windows])
         for number, tail, head, after in windows:
-            known, joint = self._ids_of(tail), ids_of[tail + head].tolist()
+            known, joint = self._ids_of(tail), ids_of[tail + head]
             is_alike = joint[: len(known)] == known and joint[len(known) :] == after[: len(joint) - len(known)].tolist()
             found[number] = found[number] and is_alike
         return found
+
+    def _ids_of_windows(self, joined: Sequence[str]) -> dict[str, list[int]]:
+        if len(self._windows) > _REMEMBERED:
+            self._windows = {}
+        if new := [text for text in dict.fromkeys(joined) if text not in self._windows]:
+            self._windows.update(zip(new, [ids.tolist() for ids in self._tokenizer.encode_all(new)], strict=True))
+        return self._windows
 
     @cached_property
     def _added(self) -> re.Pattern[str] | None:

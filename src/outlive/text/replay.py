@@ -27,9 +27,10 @@ from outlive.text.spans import Span
 from outlive.text.template import REASONING_KEYS, ChatTemplate, Message, TemplateError
 
 NO_REPLAY = "OUTLIVE_PROVE_ALL"  # in the environment: every chat is proved by itself
-PROVED_AGAIN = 97  # of so many chats about one
+PROVED_AGAIN = 499  # of so many chats about one
 MAX_STRUCTURES = 4096
 MAX_TRIES = 8
+_REASONING = frozenset(REASONING_KEYS)
 _CHOOSING = ("role", "type")  # templates choose by them: part of the structure, never unknown
 Pieces = tuple[str | Slot, ...]
 Structure = tuple[object, ...]
@@ -132,7 +133,7 @@ def structure_of(chat: Chat, *options: object) -> Structure | None:
         return None
     found: list[object] = [*options]
     for message in chat.messages:
-        if len({message[key] for key in REASONING_KEYS if type(message.get(key)) is str}) > 1:
+        if not _REASONING.isdisjoint(message) and _num_reasonings(message) > 1:
             return None  # what is one text in most chats is two here
         for key, value in message.items():
             if type(value) is not str:
@@ -146,6 +147,10 @@ def structure_of(chat: Chat, *options: object) -> Structure | None:
                 return None
         found.append(False)
     return tuple(found)
+
+
+def _num_reasonings(message: Message) -> int:
+    return len({message[key] for key in REASONING_KEYS if type(message.get(key)) is str})
 
 
 def _replay_of(chat: Chat, proved: list[Span]) -> Replay | None:

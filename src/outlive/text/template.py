@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from outlive.text.tokenizer import Tokenizer
 
 Message = dict[str, Any]
-# Names under which a message's reasoning is given; templates read the first, some older ones the second.
 _MAX_QUOTED = 1_000  # characters of what a template says of its failure
+_ABSENT = {"tools": None, "documents": None, "add_generation_prompt": False}  # what a render without options is given
+# Names under which a message's reasoning is given; templates read the first, some older ones the second.
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
-_SIMPLE = frozenset(("role", "content", "name"))
 
 
 class TemplateError(InputError):
@@ -193,11 +193,10 @@ class ChatTemplate:
         return self._run(messages, "symbolic", options)
 
     def _run(self, messages: list[Message], mode: environment.Mode, options: dict[str, Any]) -> Any:
-        variables = {"tools": None, "documents": None, "add_generation_prompt": False}
-        variables |= self.special_tokens | self.kwargs | options
+        variables = {**_ABSENT, **self.special_tokens, **self.kwargs, **options, "messages": messages}
         template = self._template(mode, with_tools=variables["tools"] is not None)
         try:
-            return environment.render(template, variables | {"messages": messages})
+            return environment.render(template, variables)
         except environment.RaisedByTemplate as error:
             raise TemplateError("raised", f"it refuses this conversation: {str(error)[:_MAX_QUOTED]}") from error
         except LimitReached as error:
@@ -249,8 +248,9 @@ def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     """A copy of the messages as templates see them: keys with None left out, reasoning under each name it has."""
     rows = []
     for message in messages:
-        if type(message) is dict and message.keys() <= _SIMPLE and all(map(_is_text, message.values())):
-            rows.append(message.copy())  # as most are, at a fraction of the cost
+        is_plain = type(message) is dict and len(message) == 2
+        if is_plain and type(message.get("role")) is str and type(message.get("content")) is str:
+            rows.append(dict(message))  # as most are, at a fraction of the cost
             continue
         plain = _plain(message)
         if not isinstance(plain, dict):
@@ -261,10 +261,6 @@ def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
             plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}
         rows.append(plain)
     return rows
-
-
-def _is_text(value: Any) -> bool:
-    return type(value) is str
 
 
 def plain_objects(values: Sequence[Mapping[str, Any]] | None, what: str) -> list[dict[str, Any]] | None:

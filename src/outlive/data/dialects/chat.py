@@ -45,7 +45,7 @@ def _read(row: Row, naming: Naming | None) -> Chat:
 def _fits(row: Row) -> frozenset[str] | None:
     value = row.get("messages")
     listed = isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("["))
-    return frozenset({"messages"}) if listed else None
+    return _MESSAGES if listed else None
 
 
 def _read_pairs(row: Row, naming: Naming | None) -> Chat:
@@ -63,6 +63,7 @@ def _read_pairs(row: Row, naming: Naming | None) -> Chat:
     return chat_of((messages, ()), row)
 
 
+_MESSAGES = frozenset({"messages"})
 _ROW_KEYS = frozenset({"tools", "functions", "system"})
 
 FORMATS = {

@@ -263,7 +263,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
 
 def render_metered(template: Any, variables: Mapping[str, Any]) -> str:
     """What the template makes of the variables. Raises whatever it raises, LimitReached among that."""
-    context = template.new_context(dict(variables))
+    context = template.new_context(variables)
     context.meter = template.environment.meter_class(variables)
     try:
         return context.meter.concat(template.root_render_func(context))  # type: ignore[no-any-return]
