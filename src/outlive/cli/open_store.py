@@ -39,22 +39,23 @@ def open_run_file(path: Path, options: Options) -> Opened:
     ]
     loaded = load_run(path, overrides)
     data = loaded.run.data
-    opened = open_run(loaded.run, options.tokenizer)
-    policy = {name: getattr(data, name) for name in POLICY}
-    validation = data.validation if isinstance(data.validation, list) else []
-    sides = [("train", source) for source in data.train] + [("validation", source) for source in validation]
-    notes, sources = list(loaded.notes), []
-    for side, source in sides:
-        found = resolve(source, notes.append)
-        ledger = Ledger(found.name, format=source.format or "", format_reason="named by the run file")
-        limit = min((n for n in (options.limit, source.limit) if n is not None), default=None)
-        columns, naming = dict(opened.columns), naming_of(source)
-        share = data.validation if isinstance(data.validation, float) else 0.0
-        rows = as_samples(
-            found.files, opened.tokenizer, opened.template, policy, ledger, limit, columns, naming, share=share
-        )
-        rows.side = side
-        sources.append(rows)
+    with loaded.at_its_line():
+        opened = open_run(loaded.run, options.tokenizer)
+        policy = {name: getattr(data, name) for name in POLICY}
+        validation = data.validation if isinstance(data.validation, list) else []
+        sides = [("train", source) for source in data.train] + [("validation", source) for source in validation]
+        notes, sources = list(loaded.notes), []
+        for side, source in sides:
+            found = resolve(source, notes.append)
+            ledger = Ledger(found.name, format=source.format or "", format_reason="named by the run file")
+            limit = min((n for n in (options.limit, source.limit) if n is not None), default=None)
+            columns, naming = dict(opened.columns), naming_of(source)
+            share = data.validation if isinstance(data.validation, float) else 0.0
+            rows = as_samples(
+                found.files, opened.tokenizer, opened.template, policy, ledger, limit, columns, naming, share=share
+            )
+            rows.side = side
+            sources.append(rows)
     facts = {
         "run": f"{loaded.run.name} ({path})",
         "tokenizer": f"{opened.tokenizer.folder} ({opened.tokenizer.vocab_size:,} tokens)",
