@@ -17,6 +17,7 @@ from outlive.cli.open_target import (
     load_tokenizer,
 )
 from outlive.data.ledger import Ledger
+from outlive.data.lints import OF_TOKENIZER
 from outlive.data.preparer import naming_of
 from outlive.data.sources import resolve
 from outlive.data.store import Store
@@ -112,7 +113,7 @@ def _stores(folders: list[Path], options: Options, facts: dict[str, str], places
         seen.add(ledger.source)
         if ledger.bad or ledger.overlong:
             notes.append(f"{ledger.source}: rows that were left out are counted, but not in the store")
-        if ledger.lints:
+        if any(lint["id"] not in OF_TOKENIZER for lint in ledger.lints):
             notes.append(
                 f"{ledger.source}: a store counts what is worth a look in all its rows, but names only the first rows "
                 "of each kind: samples of other rows carry no such mark here, though some fit"
@@ -129,7 +130,7 @@ def _items(store: Store, ledger: Ledger, limit: int | None) -> Iterator[Item]:
     rows: set[int] = set()
     lints: dict[int, list[str]] = {}
     for lint in ledger.lints:
-        for row_of_lint in lint["rows"]:
+        for row_of_lint in lint["rows"] if lint["id"] not in OF_TOKENIZER else ():
             lints.setdefault(row_of_lint, []).append(lint["id"])
     for index in range(len(store)):
         _, row, part = store.value(index, "sample_id").rsplit(":", 2)
