@@ -30,7 +30,7 @@ def test_with_special_tokens_alone(tmp_path: Path) -> None:
     file = tmp_path / "theirs.jinja"
     file.write_text(HEADERS + PROMPT, encoding="utf-8")
     text = run("--certify", str(file), "--special", "<e>", "--special", "<|assistant|>")
-    assert "theirs.jinja: append-only" in text
+    assert "theirs.jinja: append_only: " in text
     assert "⟦Argon.<e>⟧" in text
     assert "reasoning: refused: content_not_rendered: messages[1].reasoning_content" in text
 
@@ -57,7 +57,8 @@ def test_alone_a_template_is_judged_by_the_tokens_in_its_text(tmp_path: Path) ->
     file = tmp_path / "theirs.jinja"
     file.write_text(CHATML, encoding="utf-8")
     result = CliRunner().invoke(app, ["inspect", "--certify", str(file)])
-    assert "theirs.jinja: append-only" in result.stdout
+    assert "theirs.jinja: append_only: " in result.stdout
+    assert "by their form: <|im_end|> <|im_start|>;" in result.stderr
     assert "taken for special tokens, by their form: <|im_end|> <|im_start|>" in result.stderr
     assert "--tokenizer DIR or --special TOKEN" in result.stderr
 
@@ -89,3 +90,15 @@ def test_rows_may_be_tried_with_a_template_of_another_model(tmp_path: Path) -> N
     options = [str(rows), "--tokenizer", str(tokenizer), "--chat-template", str(file), "--json"]
     assert json.loads(run(*options))["refused"]["reason"] == "no_end_of_turn"
     assert json.loads(run(*options, "--special", "<e>"))["target_text"] == ["Hello!<e>"]
+
+
+def test_the_tokens_of_a_template_are_those_that_it_writes(tmp_path: Path) -> None:
+    """`<s>` and `</s>` stand for bos_token and eos_token: where a template writes neither, they are none of its own."""
+    file, loop = tmp_path / "theirs.jinja", "{% for m in messages %}{{ m.role }}: {{ m.content }}"
+    file.write_text(loop + "{{ eos_token }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}")
+    result = CliRunner().invoke(app, ["inspect", "--certify", str(file)])
+    assert "by their form: </s>;" in result.stderr
+    assert "append_only" in result.stdout
+    assert "ends of turn: </s>" in result.stdout
+    file.write_text(loop + "{% endfor %}")
+    assert "by their form: none;" in CliRunner().invoke(app, ["inspect", "--certify", str(file)]).stderr

@@ -18,7 +18,7 @@ from outlive.data.conversation import Chat, Group, Text, Tokens, content_hash
 from outlive.data.formats import read_conversation
 from outlive.data.ledger import Ledger
 from outlive.data.lint_counts import LintCounts
-from outlive.data.lints import LINTS, is_truncated, lints_of
+from outlive.data.lints import LINTS, is_truncated, lints_of, tokenizer_lines
 from outlive.data.near import Near, sketch_of, sketches_of
 from outlive.data.pipeline import RowReader, read_samples
 from outlive.data.sample import Sample, sample_of
@@ -125,6 +125,8 @@ def test_the_rest_of_the_lints(tokenizer: Tokenizer, tmp_path: Path) -> None:
     padded = Tokenizer.load(tiny_tokenizer(tmp_path / "padded", pad_token="<|im_end|>"))
     ledger = _lints(padded, tmp_path / "rows.jsonl", rows)
     assert next(lint for lint in ledger.lints if lint["id"] == "pad_is_eos")["count"] == 3
+    assert not [line for line in ledger.lines() if "pad_is_eos" in line]
+    assert tokenizer_lines([*ledger.lints, *ledger.lints]) == [f"pad_is_eos: {LINTS['pad_is_eos']}"]
 
 
 def test_begin_tokens_that_stand_twice(tokenizer: Tokenizer) -> None:

@@ -62,7 +62,9 @@ def test_rows_without_a_place_go_along(tmp_path: Path) -> None:
     assert chunk.reference({"": path}).chunk() == Chunk(0, chunk.rows)
 
 
-def test_ray_makes_the_same_store(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_makes_the_same_store_and_prints_nothing_of_its_own(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("ray", reason="Ray is not installed")
     tokenizer = Tokenizer.load(tiny_tokenizer(tmp_path / "tokenizer"))
     found, handler = [], signal.getsignal(signal.SIGTERM)
@@ -75,6 +77,8 @@ def test_ray_makes_the_same_store(rows: Path, tmp_path: Path, monkeypatch: pytes
     assert found[0] == found[1]
     assert found[0][0]["ledger"]["kept"] == 120
     assert signal.getsignal(signal.SIGTERM) == handler
+    told = capfd.readouterr()
+    assert "core_worker" not in told.err + told.out, told
 
 
 def test_without_ray_it_is_said_what_to_install(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,8 +100,7 @@ def test_an_error_on_a_worker_is_the_error(rows: Path, monkeypatch: pytest.Monke
             raise InputError("this stops all", where="x:1", fix="mend it")
 
     (chunk, *_) = chunks_of(source_rows([rows], ReadCounts()))
-    maker = object.__new__(on_ray._Maker)
-    maker.recipe = Recipe()  # type: ignore[assignment]
-    made = pickle.loads(maker({"chunk": pickle.dumps(chunk.reference({"": rows}))})["made"])
+    monkeypatch.setattr(on_ray, "_recipe", lambda pickled: Recipe())
+    made = pickle.loads(on_ray._make({"chunk": pickle.dumps(chunk.reference({"": rows}))}, b"")["made"])
     assert isinstance(made, InputError)
     assert (made.what, made.where, made.fix) == ("this stops all", "x:1", "mend it")

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from outlive.text.chat import Chat
 from outlive.text.refusal import REASONS, Refusal
+from outlive.text.shapes import SHAPES as CERTIFIED
 from outlive.text.spans import spans
 from outlive.text.template import ChatTemplate
 from outlive.text.written import Written, written
@@ -31,8 +32,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "templates.md"
 pytestmark = pytest.mark.skipif(not PATHS, reason=f"no case templates in {FOLDER}")
 
 _TWO = [user("Hi"), assistant("Hello!"), assistant("More?"), user("No"), assistant("Ok.")]
-TABLE = {name: SHAPES[name] for name in ("plain", "system", "reasoning", "think in content", "tools")}
-TABLE |= {"two in a row": (_TWO, None), "ends with user": SHAPES["ends with user"]}
+CHATS = {name: SHAPES[name] for name in ("plain", "system", "reasoning", "think in content", "tools")}
+CHATS |= {"two in a row": (_TWO, None), "ends with user": SHAPES["ends with user"]}
+# The shapes of a certificate, so that the table says what `inspect --certify` says of each.
+TABLE = {name: (list(shape.messages), shape.tools) for name, shape in CERTIFIED.items()}
 # Tokens of the next role that end a turn: models of these templates stop on them.
 NEXT_ROLE = ("<|user|>", "<|observation|>", "<|tools_suffix|>")
 
@@ -78,11 +81,12 @@ def tried(
 
 
 @cache
-def pairs() -> list[Pair]:
+def pairs(certified: bool = False) -> list[Pair]:
+    """Every template with every one of CHATS; `certified`: of TABLE."""
     found = []
     for path in PATHS:
         template, tokens = template_of(path), list(tokens_of(path))
-        for shape, (messages, tools) in TABLE.items():
+        for shape, (messages, tools) in (TABLE if certified else CHATS).items():
             if oracle.render(template, messages, tools) is None:
                 found.append(Pair(path.name, shape, None, False, False))
                 continue
@@ -96,7 +100,7 @@ def pairs() -> list[Pair]:
 def test_no_wrong_span_is_accepted(path: Path) -> None:
     template, tokens = template_of(path), list(tokens_of(path))
     known = {*ENDS_OF.get(path.name, ENDS), *NEXT_ROLE}
-    for shape, (messages, tools) in {**SHAPES, **TABLE}.items():
+    for shape, (messages, tools) in {**SHAPES, **CHATS, **TABLE}.items():
         made = tried(template, messages, tools)
         if isinstance(made, Refusal):
             assert made.reason in REASONS, shape
@@ -128,8 +132,9 @@ def test_the_table_in_the_documentation_is_this_one() -> None:
 
 
 def table_lines() -> list[str]:
-    found = pairs()
-    fit = [pair for pair in found if pair.is_fit]
+    found = pairs(certified=True)
+    # arguments as text only find out which form a template wants: a row's are given to it in that one
+    fit = [pair for pair in found if pair.is_fit and pair.shape != "tools, arguments as text"]
     calls = [pair for pair in found if pair.shape == "tools" and pair.holds]
     hows = Counter(pair.made[-1].how for pair in found if isinstance(pair.made, list))
     reasons = Counter(pair.made.reason for pair in found if isinstance(pair.made, Refusal))
@@ -140,7 +145,8 @@ def table_lines() -> list[str]:
         "",
         f"Of the {len(fit)} pairs whose render holds all of the answers and closes them with a token or with the next "
         f"role's token, {sum(pair.accepted for pair in fit)} are accepted; of the {len(calls)} pairs with tools whose "
-        f"render holds the call's name and arguments, {sum(pair.accepted for pair in calls)}.",
+        f"render holds the call's name and arguments, {sum(pair.accepted for pair in calls)}. (Arguments as text "
+        "are not among them: they find out which form a template wants, and a row's are given to it in that one.)",
         "",
         f"| template | {' | '.join(TABLE)} |",
         f"|---{'|---' * len(TABLE)}|",

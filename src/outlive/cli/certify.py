@@ -23,10 +23,10 @@ _SPECIAL = re.compile(
     r"<[|｜][^<>{}'\"\s]*>|<[^<>{}'\"\s|]*[|｜]>|<(?:start|end)_of_[a-z]+>|<(?:eos|bos)>|\[/?[A-Z_]{3,}\]"
 )
 _KINDS = {
-    "append_only": "append-only: a conversation is one text, and each of its turns is exact in it",
-    "rewrites_history": "rewrites history: some conversations are exact one turn at a time only, one sample per turn",
-    "no_end_of_turn": "no end of turn: nothing closes an answer, so a model would not learn to stop",
-    "refused": "refused: plain chats have no proved mask",
+    "append_only": "a conversation is one text, and each of its turns is exact in it",
+    "rewrites_history": "some conversations are exact one turn at a time only, one sample per turn",
+    "no_end_of_turn": "nothing closes an answer, so a model would not learn to stop",
+    "refused": "plain chats have no proved mask",
 }
 
 
@@ -64,15 +64,16 @@ def _template(file: Path, tokenizer: Path | None, special: Sequence[str]) -> Cha
     if tokenizer is None:
         ends = [token for token in special if token in ("</s>", "<|endoftext|>")]
         names = {"bos_token": "<s>", "eos_token": "</s>"}
-        found = special or sorted(set(_SPECIAL.findall(source)))
-        return ChatTemplate(source, names, ends, name=str(file), added_tokens=[*found, "<s>", "</s>"])
+        found = [*(special or sorted(set(_SPECIAL.findall(source))))]
+        written = [token for name, token in names.items() if token in source or re.search(rf"\b{name}\b", source)]
+        return ChatTemplate(source, names, ends, name=str(file), added_tokens=list(dict.fromkeys([*found, *written])))
     known = Tokenizer.load(tokenizer)
     known.add_special(special)
     return ChatTemplate.of(known, source, name=str(file))
 
 
 def _print(file: Path, template: ChatTemplate, certificate: Certificate, served: bool) -> None:
-    typer.echo(f"{file.name}: {_KINDS[certificate.kind]}")
+    typer.echo(f"{file.name}: {certificate.kind}: {_KINDS[certificate.kind]}")
     typer.echo(f"ends of turn: {' '.join(certificate.ends) or 'none'}")
     if certificate.learned_ends and served:
         declared = " ".join(template.end_of_turn) or "nothing that is declared"

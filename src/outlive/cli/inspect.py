@@ -255,5 +255,10 @@ def _ledgers(opened: Opened) -> list[Ledger]:
 
 
 def _account(opened: Opened) -> Iterator[str]:
-    for ledger in _ledgers(opened):
+    from outlive.data.lints import tokenizer_lines
+
+    ledgers = _ledgers(opened)
+    for ledger in ledgers:
         yield from ledger.lines()
+    for line in tokenizer_lines(lint for ledger in ledgers for lint in ledger.lints):
+        yield f"the tokenizer, worth a look: {line}"

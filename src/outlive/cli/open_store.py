@@ -17,6 +17,7 @@ from outlive.cli.open_target import (
     load_tokenizer,
 )
 from outlive.data.ledger import Ledger
+from outlive.data.lints import OF_TOKENIZER
 from outlive.data.preparer import naming_of
 from outlive.data.sources import resolve
 from outlive.data.store import Store
@@ -39,22 +40,23 @@ def open_run_file(path: Path, options: Options) -> Opened:
     ]
     loaded = load_run(path, overrides)
     data = loaded.run.data
-    opened = open_run(loaded.run, options.tokenizer)
-    policy = {name: getattr(data, name) for name in POLICY}
-    validation = data.validation if isinstance(data.validation, list) else []
-    sides = [("train", source) for source in data.train] + [("validation", source) for source in validation]
-    notes, sources = list(loaded.notes), []
-    for side, source in sides:
-        found = resolve(source, notes.append)
-        ledger = Ledger(found.name, format=source.format or "", format_reason="named by the run file")
-        limit = min((n for n in (options.limit, source.limit) if n is not None), default=None)
-        columns, naming = dict(opened.columns), naming_of(source)
-        share = data.validation if isinstance(data.validation, float) else 0.0
-        rows = as_samples(
-            found.files, opened.tokenizer, opened.template, policy, ledger, limit, columns, naming, share=share
-        )
-        rows.side = side
-        sources.append(rows)
+    with loaded.at_its_line():
+        opened = open_run(loaded.run, options.tokenizer)
+        policy = {name: getattr(data, name) for name in POLICY}
+        validation = data.validation if isinstance(data.validation, list) else []
+        sides = [("train", source) for source in data.train] + [("validation", source) for source in validation]
+        notes, sources = list(loaded.notes), []
+        for side, source in sides:
+            found = resolve(source, notes.append)
+            ledger = Ledger(found.name, format=source.format or "", format_reason="named by the run file")
+            limit = min((n for n in (options.limit, source.limit) if n is not None), default=None)
+            columns, naming = dict(opened.columns), naming_of(source)
+            share = data.validation if isinstance(data.validation, float) else 0.0
+            rows = as_samples(
+                found.files, opened.tokenizer, opened.template, policy, ledger, limit, columns, naming, share=share
+            )
+            rows.side = side
+            sources.append(rows)
     facts = {
         "run": f"{loaded.run.name} ({path})",
         "tokenizer": f"{opened.tokenizer.folder} ({opened.tokenizer.vocab_size:,} tokens)",
@@ -111,7 +113,7 @@ def _stores(folders: list[Path], options: Options, facts: dict[str, str], places
         seen.add(ledger.source)
         if ledger.bad or ledger.overlong:
             notes.append(f"{ledger.source}: rows that were left out are counted, but not in the store")
-        if ledger.lints:
+        if any(lint["id"] not in OF_TOKENIZER for lint in ledger.lints):
             notes.append(
                 f"{ledger.source}: a store counts what is worth a look in all its rows, but names only the first rows "
                 "of each kind: samples of other rows carry no such mark here, though some fit"
@@ -128,7 +130,7 @@ def _items(store: Store, ledger: Ledger, limit: int | None) -> Iterator[Item]:
     rows: set[int] = set()
     lints: dict[int, list[str]] = {}
     for lint in ledger.lints:
-        for row_of_lint in lint["rows"]:
+        for row_of_lint in lint["rows"] if lint["id"] not in OF_TOKENIZER else ():
             lints.setdefault(row_of_lint, []).append(lint["id"])
     for index in range(len(store)):
         _, row, part = store.value(index, "sample_id").rsplit(":", 2)

@@ -60,8 +60,8 @@ def command(
     loaded = load_run(run_file, settings, model=model, data=data)
     for note in loaded.notes:
         typer.echo(f"note: {note}", err=True)
-    opened = open_run(loaded.run)
-    with Preparing(Console(stderr=True, highlight=False)) as shown:
+    with loaded.at_its_line(), Preparing(Console(stderr=True, highlight=False)) as shown:
+        opened = open_run(loaded.run)
         section, columns = loaded.run.data, opened.columns
         elsewhere = _mapper(on, section.processes)
         prepared = prepare(section, opened.tokenizer, opened.template, columns, shown.say, shown.on_progress, elsewhere)

@@ -65,7 +65,8 @@ def command(
     loaded = load_run(run_file, settings, model=model, data=data)
     console = Console(stderr=as_json, highlight=False)
     runs = runs or Path("runs")
-    result = train(loaded, runs, console, resume, accept or ())
+    with loaded.at_its_line():
+        result = train(loaded, runs, console, resume, accept or ())
     if result.status == "stopped":
         ignore_further_signals()
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from outlive.data.conversation import Chat, Conversation, Group, Messages, Segments, Text, content_text
@@ -36,6 +36,8 @@ LINTS = {
     "near_duplicate": "an earlier row has nearly the same text",
     "validation_overlap": "the row is in the training data too: its validation loss says nothing of new text",
 }
+# What fits every row of a tokenizer, whatever it holds, says nothing of rows: it is told once, without a count.
+OF_TOKENIZER = frozenset({"pad_is_eos"})
 _TEMPLATE_TEXT = re.compile(
     r"<\|[a-z_]{2,24}\|>|\[/?INST\]|\[/?(?:SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS)\]|<<SYS>>|</?s>"
     r"|<(?:start|end)_of_turn>|<｜[^｜]{2,24}｜>|\[(?:gMASK|sop|eop)\]|<(?:extra_id_\d|unused\d+|eos|bos)>"
@@ -47,8 +49,18 @@ _SENTENCE_SCRIPTS = re.compile(r"[A-Za-zÀ-ɏͰ-ԯ,;(\-–—]")
 
 
 def lint_lines(lints: Sequence[dict[str, Any]]) -> list[str]:
-    """One line for each lint of `LintCounts.to_json`."""
-    return [f"{lint['id']}: {lint['count']} (first: row {lint['rows'][0]}): {lint['about']}" for lint in lints]
+    """One line for each lint of `LintCounts.to_json` that is about rows."""
+    return [
+        f"{lint['id']}: {lint['count']} (first: row {lint['rows'][0]}): {lint['about']}"
+        for lint in lints
+        if lint["id"] not in OF_TOKENIZER
+    ]
+
+
+def tokenizer_lines(lints: Iterable[dict[str, Any]]) -> list[str]:
+    """One line for each lint that is about the tokenizer, however many sources have it."""
+    found = {lint["id"]: lint["about"] for lint in lints if lint["id"] in OF_TOKENIZER}
+    return [f"{name}: {about}" for name, about in found.items()]
 
 
 def lints_of(conversation: Conversation) -> list[str]:

@@ -13,6 +13,7 @@ import pickle
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -46,28 +47,30 @@ class OnRay:
                 yield made
 
 
-class _Maker:
-    """Of one worker: its recipe, and the chunks that it is given."""
+@lru_cache(maxsize=1)
+def _recipe(pickled: bytes) -> Recipe:
+    """Of a worker's process: read once, for all the chunks that it is given."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    recipe: Recipe = pickle.loads(pickled)
+    return recipe
 
-    def __init__(self, recipe: bytes) -> None:
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        self.recipe: Recipe = pickle.loads(recipe)
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        reference: Reference = pickle.loads(row["chunk"])
-        try:
-            made: object = self.recipe.make(reference.chunk())
-        except OutliveError as error:
-            made = error
-        return {"made": pickle.dumps(made, protocol=5)}
+def _make(row: dict[str, Any], recipe: bytes) -> dict[str, Any]:
+    reference: Reference = pickle.loads(row["chunk"])
+    try:
+        made: object = _recipe(recipe).make(reference.chunk())
+    except OutliveError as error:
+        made = error
+    return {"made": pickle.dumps(made, protocol=5)}
 
 
 def _data_set(ray: Any, recipe: Recipe, references: list[Reference], workers: int) -> Any:
     items = [{"chunk": pickle.dumps(reference, protocol=5)} for reference in references]
+    # Tasks, not actors: of each actor that Ray Data starts, Ray prints an error that its arguments might be lost.
     return ray.data.from_items(items, override_num_blocks=len(items)).map(
-        _Maker,
-        fn_constructor_args=(pickle.dumps(recipe, protocol=5),),
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=workers),
+        _make,
+        fn_args=(pickle.dumps(recipe, protocol=5),),
+        compute=ray.data.TaskPoolStrategy(size=workers),
         num_cpus=1,
     )
 

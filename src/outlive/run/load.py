@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from outlive.run.credentials import find_secret
 from outlive.run.errors import InputError
 from outlive.run.excerpt import both, said_on_command_line
 from outlive.run.folder import MAX_NAME, name_mistake
+from outlive.run.located import at_its_line
 from outlive.run.mistakes import input_error
 from outlive.run.names.translate import Given, is_synonym, refuse_twice, source_of, translate, two_names
 from outlive.run.overrides import parse_override, set_value
@@ -27,11 +29,17 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A resolved run, notes for the user (one per synonym or guess), and the run file it is from."""
+    """A resolved run, notes for the user (one per synonym or guess), the run file it is from, and where each key that
+    was given stands: in the file, or on the command line."""
 
     run: Run
     notes: list[str] = field(default_factory=list)
     path: Path | None = None
+    places: dict[Key, str] = field(default_factory=dict)
+
+    def at_its_line(self) -> AbstractContextManager[None]:
+        """Within it, an error about a file or model that the run file names is shown at the line that names it."""
+        return at_its_line(self.run, self.places)
 
 
 def load_run(
@@ -58,7 +66,7 @@ def load_run(
         raise input_error(error, raw, parsed.places, "command line" if path is None else str(path)) from None
     if run.trust_remote_code:
         notes.append("trust_remote_code is on: Python code that comes with the model's files runs with all your rights")
-    return LoadedRun(run, notes, None if path is None else Path(path))
+    return LoadedRun(run, notes, None if path is None else Path(path), parsed.places)
 
 
 def _refuse_secrets(values: Any, places: dict[Key, str], said: str | None = None) -> None:

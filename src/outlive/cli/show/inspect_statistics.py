@@ -76,14 +76,21 @@ def _bar(first: int, last: int, number: int, most: int, unit: str) -> str:
 
 
 def _lints(ledgers: Sequence[Ledger]) -> str:
+    from outlive.data.lints import OF_TOKENIZER, tokenizer_lines
+
     items = []
     for ledger in ledgers:
         for lint in ledger.lints:
+            if lint["id"] in OF_TOKENIZER:
+                continue
             rows = ", ".join(_row(row) for row in lint["rows"])
             items.append(
                 f"<li>{_button('lint', lint['id'])} <b>{lint['count']:,}</b> {_of(ledger, ledgers)}"
                 f'<p>{text(lint["about"])}</p><p class="soft">first: row {rows}</p></li>'
             )
+    for line in tokenizer_lines(lint for ledger in ledgers for lint in ledger.lints):
+        name, _, about = line.partition(": ")
+        items.append(f'<li><b>{text(name)}</b> <span class="soft">the tokenizer</span><p>{text(about)}</p></li>')
     return f'<h2>Worth a look</h2><ul class="findings">{"".join(items)}</ul>' if items else ""
 
 

@@ -126,6 +126,8 @@ def show_heading(console: Console, title: str, facts: str) -> None:
 
 def show_ledger(console: Console, ledgers: Sequence[Ledger]) -> None:
     """Print what became of every row, source by source, with the first rows that are wrong."""
+    from outlive.data.lints import tokenizer_lines
+
     for ledger in ledgers:
         first, *others = ledger.lines()
         console.print(Text(signed(first), "bold"), soft_wrap=True)
@@ -136,6 +138,8 @@ def show_ledger(console: Console, ledgers: Sequence[Ledger]) -> None:
             place = f"{row['file']}:{row['line']}" if row.get("file") else f"line {row['line']}"
             told = f"{place}: {row['reason']}: {row['detail']}"
             console.print(Text(f"    {signed(told)}", SIGN), soft_wrap=True)
+    for line in tokenizer_lines(lint for ledger in ledgers for lint in ledger.lints):
+        console.print(Text(f"the tokenizer, worth a look: {line}", "cyan"), soft_wrap=True)
 
 
 Table = Sequence[Sequence[str]]  # rows of cells
