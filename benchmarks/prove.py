@@ -1,14 +1,15 @@
 """`make prove`: what takes too long for every change. Writes docs/measured.md, with the commit it was measured on.
 
-    python benchmarks/prove.py [--only kills|parity|quickstart|commands|loss|corruptions]
+    python benchmarks/prove.py [--only PART]...
 
-Times are of one machine and one day: read ratios. Each part runs alone, one after the other.
+Times are of one machine and one day: read ratios. Each part runs alone, one after the other, and renews its own section
+of the page; the others stay.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import inspect
 import os
 import platform
 import re
@@ -22,6 +23,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+
+from benchmarks.page import renewed  # noqa: E402
+
 PAGE = ROOT / "docs" / "measured.md"
 SEEDS = (0, 1, 2)
 
@@ -144,37 +148,38 @@ def machine() -> str:
     return f"{os.cpu_count()} cores of {cpu_model()} ({named}), Python {platform.python_version()}"
 
 
-PARTS = {
-    "kills": kills,
-    "quickstart": quickstart,
-    "parity": parity,
-    "commands": commands,
-    "loss": loss,
-    "corruptions": corruptions,
+PARTS: dict[str, tuple[str, Callable[[], list[str]]]] = {
+    "kills": ("Killed and resumed", kills),
+    "quickstart": ("Quickstart", quickstart),
+    "parity": ("Parity with a hand-written loop", parity),
+    "commands": ("Commands", commands),
+    "loss": ("TargetLoss", loss),
+    "corruptions": ("Corruptions", corruptions),
 }
+FAULTS = "Faults held"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure, and write docs/measured.md.")
-    parser.add_argument("--only", choices=PARTS)
-    only = parser.parse_args().only
+    parser = argparse.ArgumentParser(description="Measure, and renew the sections of docs/measured.md.")
+    parser.add_argument("--only", choices=PARTS, action="append")
+    only = parser.parse_args().only or list(PARTS)
     commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, cwd=ROOT)
-    kept = json.loads((PAGE.with_suffix(".json")).read_text()) if PAGE.with_suffix(".json").exists() else {}
-    for name, part in PARTS.items():
-        if only in (None, name):
-            print(f"{name} …", flush=True)
-            doc = (part.__doc__ or "").strip()
-            kept[name] = {"doc": doc, "lines": part(), "commit": commit.stdout.strip(), "machine": machine()}
-            print("\n".join(kept[name]["lines"]), flush=True)
-    PAGE.with_suffix(".json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
-    sections = [
-        f"## {name.capitalize()}\n\n{found['doc']}\n\n" + "\n".join(found["lines"])
-        + f"\n\nCommit `{found['commit']}`; {found['machine']}."
-        for name, found in kept.items()
-    ]  # fmt: skip
-    head = "# Measured\n\nWritten by `make prove`. Times are of one machine and one day: read ratios.\n"
-    tail = f"## Faults held\n\n{faults()} known faults of the field are held by a test: `tests/faults.yaml`.\n"
-    PAGE.write_text("\n".join([head, *(section + "\n" for section in sections), tail]))
+    for name in only:
+        title, part = PARTS[name]
+        print(f"{name} …", flush=True)
+        lines = "\n".join(part())
+        print(lines, flush=True)
+        about = f"Commit `{commit.stdout.strip()}`; {machine()}."
+        save({title: "\n\n".join([inspect.cleandoc(part.__doc__ or ""), lines, about])})
+    save({FAULTS: f"{faults()} known faults of the field are held by a test: `tests/faults.yaml`."})
+
+
+def save(sections: dict[str, str]) -> None:
+    """At once, so that a part that fails takes nothing of those before it along."""
+    page = renewed(PAGE.read_text(encoding="utf-8"), sections)
+    replacement = PAGE.with_suffix(".md.new")
+    replacement.write_text(page, encoding="utf-8")
+    replacement.replace(PAGE)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from outlive.checkpoint.formats.gguf_tokenizer import tokenizer_files
 from outlive.checkpoint.formats.gguf_tokenizer_write import tokenizer_kv
 from outlive.checkpoint.formats.gguf_write import Type, kv_for, types_for, write_gguf
 from outlive.checkpoint.formats.huggingface import CONFIG, read_json
+from outlive.checkpoint.formats.modelfile import NAME as MODELFILE
+from outlive.checkpoint.formats.modelfile import modelfile
 from outlive.checkpoint.formats.pickled_write import write_pickled
 from outlive.checkpoint.model import Model
 from outlive.checkpoint.model_folder import copy_beside, write_model_folder
@@ -120,10 +122,11 @@ def _check(found: Weights, expected: Mapping[str, tuple[int, ...]], folder: Path
 
 def convert(
     model: Model, target: Path, to: Target, *, like: Path | None = None, dtype: Format | None = None,
-    layout: Layout = "original", names: Sequence[str] | None = None,
+    layout: Layout = "original", names: Sequence[str] | None = None, with_modelfile: bool = False,
 ) -> Weights:  # fmt: skip
     """Write a checkpoint in another format; the folder appears whole or not at all. Blocks of 1 MiB are in memory. What
-    the same conversion had finished before it was killed is kept: `resumed`.
+    the same conversion had finished before it was killed is kept: `resumed`. with_modelfile: one for Ollama beside a
+    GGUF file.
 
     Between torch.distributed.checkpoint and files of torch.save all is taken along, an optimizer too; names: of its
     parameters, where it has only their numbers.
@@ -131,12 +134,14 @@ def convert(
     """
     if dtype == "q8_0" and to != "gguf":
         raise InputError("q8_0 is a format of GGUF files", where="--dtype", fix="add --to gguf, or take bf16")
+    if with_modelfile and to != "gguf":
+        raise InputError("a Modelfile is for GGUF files", where="--modelfile", fix="add --to gguf, or leave it out")
     if os.path.lexists(target):
         raise InputError("this exists already", where=str(target), fix="name a folder that does not exist yet")
     about = {"made_by": "convert", "from": str(model.folder), "format": model.format}
     plain: Dtype | None = None if dtype == "q8_0" else dtype
     sources = [*(model.files or [model.folder]), *([like] if like else [])]
-    options = {"to": to, "dtype": dtype, "layout": layout, "names": names and list(names)}
+    options = {"to": to, "dtype": dtype, "layout": layout, "names": names and list(names), "modelfile": with_modelfile}
     key = key_of(sources, options, target)
     if to in ("dcp", "pt") and holds_all(model):
         if layout != "original":
@@ -165,7 +170,7 @@ def convert(
         )
         return found
     if to == "gguf":
-        _write_gguf(target, found, about, key, dtype)
+        _write_gguf(target, found, about, key, dtype, with_modelfile)
         return found
     finite = [name for name, tensor in found.tensors.items() if DTYPES[tensor.dtype].is_float]
     with resumed_checkpoint(target, about, key) as building:
@@ -177,7 +182,9 @@ def convert(
     return found
 
 
-def _write_gguf(target: Path, found: Weights, about: Mapping[str, Any], key: str, dtype: str | None) -> None:
+def _write_gguf(
+    target: Path, found: Weights, about: Mapping[str, Any], key: str, dtype: str | None, with_modelfile: bool
+) -> None:
     family = family_of(found.config)
     tensors = family.to_gguf(found.tensors, found.config)
     if unread := [name for name in found.tensors if family.ignored(name, found.config)]:
@@ -189,8 +196,12 @@ def _write_gguf(target: Path, found: Weights, about: Mapping[str, Any], key: str
         raise InputError("a GGUF file needs the tokenizer", where=str(target), fix=fix)
     kv = {**config_kv(both_spellings(dict(found.config)), str(found.beside[0])), **kv_for(kind)}
     kv |= tokenizer_kv(folder, found.config["vocab_size"])
+    text, notes = modelfile(found.beside, folder, kv, GGUF_FILE) if with_modelfile else ("", [])
+    found.notes += notes
     with resumed_checkpoint(target, about, key) as building:
         write_gguf(building, GGUF_FILE, tensors, kv, types=types_for(tensors, kind))
+        if with_modelfile:
+            building.text(MODELFILE, text)
 
 
 _GGUF_TYPES: dict[str, Type] = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}

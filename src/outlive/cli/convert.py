@@ -49,6 +49,10 @@ def command(
         Path | None,
         typer.Option(metavar="FILE", help="dcp: names of an optimizer's parameters, one a line, where it has numbers."),
     ] = None,
+    modelfile: Annotated[
+        bool,
+        typer.Option("--modelfile", help="gguf: a Modelfile for Ollama beside the file: template, stops, context."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Write a checkpoint in another format: safetensors with config in both spellings, torch DCP, a file of
@@ -59,6 +63,8 @@ def command(
         if param_names is not None:
             what = "peft has no place for an optimizer"
             raise InputError(what, where="--param-names", fix="leave it out")
+        if modelfile:
+            raise InputError("a Modelfile is for GGUF files", where="--modelfile", fix="leave it out")
         with resumable("in the middle of the conversion"):
             about = _to_peft(source, target, like, dtype, layout, options)
     elif given := [name for name, value in options.items() if value not in (None, False)]:
@@ -66,7 +72,7 @@ def command(
         raise InputError(what, where="--to", fix="add --to peft, or leave it out")
     else:
         with resumable("in the middle of the conversion"):
-            about = _converted(source, target, to, like, dtype, layout, param_names)
+            about = _converted(source, target, to, like, dtype, layout, param_names, modelfile)
     size = sum(path.stat().st_size for path in target.iterdir() if path.is_file())
     about = {"target": str(target), "from": about.pop("from"), "to": to, "bytes": size, **about}
     if as_json:
@@ -78,7 +84,14 @@ def command(
 
 
 def _converted(
-    source: Path, target: Path, to: Any, like: Path | None, dtype: Any, layout: Any, param_names: Path | None
+    source: Path,
+    target: Path,
+    to: Any,
+    like: Path | None,
+    dtype: Any,
+    layout: Any,
+    param_names: Path | None,
+    modelfile: bool,
 ) -> dict[str, Any]:
     from outlive.checkpoint.convert import convert
     from outlive.checkpoint.formats.detect import open_checkpoint
@@ -86,7 +99,7 @@ def _converted(
 
     model = open_checkpoint(source)
     names = None if param_names is None else read_names(param_names)
-    found = convert(model, target, to, like=like, dtype=dtype, layout=layout, names=names)
+    found = convert(model, target, to, like=like, dtype=dtype, layout=layout, names=names, with_modelfile=modelfile)
     num_bytes = sum(model.tensors[name].num_bytes for name in found.left if name in model.tensors)
     about = {"from": model.format, "tensors": len(found.tensors), "left_out": found.left}
     return {**about, "left_out_bytes": num_bytes, "notes": found.notes}

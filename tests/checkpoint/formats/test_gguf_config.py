@@ -25,7 +25,7 @@ def config_for(model_type: str) -> dict[str, Any]:
         num_hidden_layers=2,
         num_attention_heads=6,
         num_key_value_heads=3,
-        head_dim=16,
+        head_dim=8 if model_type == "qwen2" else 16,  # which has none
         rms_norm_eps=1e-5,
         rope_parameters={"rope_type": "default", "rope_theta": 12345.0},
         tie_word_embeddings=True,
@@ -99,12 +99,12 @@ GEMMA = {"query_pre_attn_scalar": 16, "sliding_window": 32}
 LATENT = {
     "num_key_value_heads": 6, "first_k_dense_replace": 1, "kv_lora_rank": 10, "q_lora_rank": 12,
     "n_routed_experts": 4, "n_shared_experts": 1, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 7,
-    "moe_intermediate_size": 13, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
+    "moe_intermediate_size": 13, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1, "rms_norm_eps": 1e-6,
 }  # fmt: skip
 PLAIN: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": None},
     "mixtral": {},
-    "qwen2": {},
+    "qwen2": {"head_dim": None},
     "qwen3": {},
     "qwen3_moe": MOE,
     "gemma2": {**GEMMA, "tie_word_embeddings": True},
@@ -114,7 +114,8 @@ PLAIN: dict[str, dict[str, Any]] = {
     "deepseek_v2": LATENT,
     "deepseek_v3": LATENT,
     "qwen3_5_text": {
-        "linear_key_head_dim": 8, "linear_value_head_dim": 8, "head_dim": 16,
+        "linear_key_head_dim": 8, "linear_value_head_dim": 8, "head_dim": 16, "rms_norm_eps": 1e-6,
+        "num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
         "rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
     },
 }  # fmt: skip
@@ -123,6 +124,7 @@ LOST = [
     ("mistral", "sliding_window", 32),
     ("mixtral", "sliding_window", 32),
     ("phi3", "sliding_window", 32),
+    ("qwen2", "head_dim", 16),
     ("qwen2", "layer_types", ["full_attention", "sliding_attention"]),
     ("qwen2", "use_sliding_window", True),
     ("qwen3", "attention_bias", True),
@@ -148,8 +150,14 @@ LOST = [
     ("deepseek_v3", "rope_interleave", False),
     ("deepseek_v3", "q_lora_rank", None),
     ("deepseek_v3", "num_key_value_heads", 3),
+    ("deepseek_v3", "n_group", 4),
+    ("deepseek_v2", "rms_norm_eps", 1e-5),
+    ("deepseek_v3", "rms_norm_eps", 1e-5),
+    ("qwen3_5_text", "rms_norm_eps", 1e-5),
     ("qwen3_5_text", "linear_value_head_dim", 16),
-    ("qwen3_5_text", "layer_types", ["full_attention", "full_attention"]),
+    ("qwen3_5_text", "layer_types", ["full_attention"] * 3),
+    ("qwen3_5_text", "layer_types", ["linear_attention"] * 3),
+    ("qwen3_5_text", "layer_types", ["linear_attention", "full_attention", "full_attention"]),
 ]
 LOST_ROPE = [
     ("mistral", "attention_factor", 1.5),
@@ -174,8 +182,6 @@ def plain(model_type: str) -> dict[str, Any]:
         "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 16,
         "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "tie_word_embeddings": False,
     }  # fmt: skip
-    if model_type == "qwen3_5_text":
-        sizes["layer_types"] = ["linear_attention", "linear_attention"]
     return {**sizes, **PLAIN[model_type]}
 
 

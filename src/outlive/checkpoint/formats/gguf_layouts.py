@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from outlive.checkpoint.formats import gguf_deepseek as deepseek
 from outlive.checkpoint.formats import gguf_special as special
 from outlive.checkpoint.formats.gguf_fields import Fields
 
@@ -79,7 +80,9 @@ LAYOUTS = {
             write=special.write_mixtral,
             read=special.read_mixtral,
         ),
-        Layout("qwen2", "Qwen2ForCausalLM", "qwen2", {**_SILU, **_NO_WINDOW}, write=special.write_full),
+        Layout(
+            "qwen2", "Qwen2ForCausalLM", "qwen2", {**_SILU, **_NO_WINDOW}, plain_heads=True, write=special.write_full
+        ),
         Layout("qwen3", "Qwen3ForCausalLM", "qwen3", {**_SILU, **_NO_WINDOW, **_UNBIASED}, write=special.write_full),
         Layout(
             "qwen3_moe",
@@ -155,8 +158,8 @@ LAYOUTS = {
             kinds=("default", "yarn"),
             latent=True,
             defaults={"routed_scaling_factor": 1.0},
-            write=special.write_deepseek_v2,
-            read=special.read_deepseek_v2,
+            write=deepseek.write_deepseek_v2,
+            read=deepseek.read_deepseek_v2,
         ),
         Layout(
             "deepseek_v3",
@@ -168,8 +171,8 @@ LAYOUTS = {
             latent=True,
             defaults={"routed_scaling_factor": 2.5, "norm_topk_prob": True, "n_group": 8, "topk_group": 4,
                       "num_experts_per_tok": 8},
-            write=special.write_deepseek_v3,
-            read=special.read_deepseek_v3,
+            write=deepseek.write_deepseek_v3,
+            read=deepseek.read_deepseek_v3,
         ),
     )
 }  # fmt: skip
